@@ -1,0 +1,56 @@
+"""A payload that has been received and found valid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradsieve.codec.header import Refusal
+from gradsieve.errors import PayloadError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Payload:
+    """One rank's share of one tensor's gradient.
+
+    elements: N of the tensor. epoch: number of the plan it was made under.
+    refusal: why the rank sends nothing (Refusal.NONE: it does not refuse).
+    indices: int64 [K], strictly increasing, CPU; None if all N values are there.
+    values: fp32 [K] (or [N]), finite, CPU.
+    """
+
+    elements: int
+    epoch: int
+    refusal: Refusal
+    indices: Tensor | None
+    values: Tensor
+
+    @property
+    def refused(self) -> bool:
+        """Whether the rank sent no gradient in this step."""
+        return self.refusal is not Refusal.NONE
+
+    @property
+    def count(self) -> int:
+        """How many entries have a value."""
+        return self.values.numel()
+
+    def add_into(self, total: Tensor, alpha: float = 1.0) -> None:
+        """Add ``alpha * values`` to ``total`` (fp32 [N], any device) in place; a refusal adds nothing.
+
+        Raises PayloadError, before anything is added, if ``total`` is not a flat fp32 tensor of N elements.
+        """
+        if total.shape != (self.elements,) or total.dtype != torch.float32:
+            raise PayloadError(
+                f"payload of {self.elements} elements: the target is {total.dtype} {list(total.shape)}, "
+                f"expected torch.float32 [{self.elements}]; ranks must run the same model"
+            )
+        if self.refused:
+            return
+        values = self.values.to(total.device)
+        if self.indices is None:
+            total.add_(values, alpha=alpha)
+        else:
+            total.index_add_(0, self.indices.to(total.device), values, alpha=alpha)

@@ -1,0 +1,1 @@
+"""Selection kernels: the functions that run over all elements of a tensor."""

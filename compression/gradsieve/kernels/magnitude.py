@@ -1,0 +1,74 @@
+"""Magnitudes as integers.
+
+The bit pattern of a non-negative IEEE float, read as an integer, is ordered like the float. Comparing and
+counting patterns gives the same answer for every order of evaluation, thread count, SIMD width and device,
+ignores flush-to-zero settings, and makes bisection end after at most 31 steps. Infinity and NaN lie above all
+finite numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import torch
+from torch import Tensor
+
+from gradsieve.kernels.scratch import borrow
+
+_INFINITY = 0x7F800000
+TOP = 1 << 31  # above every pattern
+_SIGN_OFF = 0x7FFFFFFF
+_LARGEST_FINITE = 3.4028234663852886e38
+_CHUNK = 1 << 18
+
+
+def magnitudes(accumulated: Tensor) -> Tensor:
+    """Return the patterns of |a| (int32 [N]), in scratch memory, for fp32 [N]."""
+    patterns = borrow(accumulated.numel(), torch.int32, accumulated.device)
+    return torch.bitwise_and(accumulated.view(torch.int32), _SIGN_OFF, out=patterns)
+
+
+def pattern_of(magnitude: float) -> int:
+    """Return the pattern of a magnitude, rounded to fp32 and to its finite range."""
+    return int(struct.unpack("<I", struct.pack("<f", min(abs(magnitude), _LARGEST_FINITE)))[0])
+
+
+def magnitude_of(pattern: int) -> float:
+    """Return the fp32 magnitude of a pattern."""
+    return float(struct.unpack("<f", struct.pack("<I", pattern))[0])
+
+
+def at_least(patterns: Tensor, threshold: int) -> Tensor:
+    """Return the mask ``patterns >= threshold`` (bool [N]), in scratch memory."""
+    mask = borrow(patterns.numel(), torch.bool, patterns.device)
+    return torch.ge(patterns, threshold, out=mask)
+
+
+def count_at_least(patterns: Tensor, threshold: int) -> int:
+    """Return how many patterns are ``>= threshold``."""
+    return int(torch.count_nonzero(at_least(patterns, threshold)))
+
+
+def places_at_least(patterns: Tensor, threshold: int) -> Tensor:
+    """Return where patterns are ``>= threshold`` (int64, increasing)."""
+    return at_least(patterns, threshold).nonzero().flatten()
+
+
+def mean_magnitude(patterns: Tensor) -> float:
+    """Return mean |a|, the same for every order of summation; infinity if an element is not finite.
+
+    1. Take the exponent e of max |a|.
+    2. Sum |a| in units of 2^(e-30), truncated to int64: integers add up alike in any order, and 2^32 elements
+       fit.
+    """
+    top = int(patterns.max())
+    if top >= _INFINITY:
+        return math.inf
+    exponent = math.frexp(magnitude_of(top))[1]
+    scale = math.ldexp(1.0, 30 - exponent)
+    total = 0
+    for start in range(0, patterns.numel(), _CHUNK):
+        chunk = patterns[start : start + _CHUNK]
+        total += int(chunk.view(torch.float32).double().mul_(scale).long().sum())
+    return total / scale / patterns.numel()

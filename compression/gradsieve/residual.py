@@ -1,0 +1,148 @@
+"""Error feedback: what was not sent stays, and is added to the next gradient.
+
+One convention: a residual holds raw gradient mass, unscaled (loss scales divided out, learning rate not
+applied). It obeys a conservation law: the sum of all that was sent plus the residual is the sum of all that
+was given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gradsieve.errors import ConfigurationError
+from gradsieve.selection import Selection
+
+
+class ErrorFeedback(Protocol):
+    """A transaction per step: begin, keep, then commit or rollback."""
+
+    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Tensor:
+        """Return the accumulated gradient (fp32 [N], flat); ``gradient`` is not mutated."""
+        ...
+
+    def keep(self, selection: Selection, sent: Tensor) -> None:
+        """Note that ``sent`` (fp32 [K]) of the accumulated gradient is on its way."""
+        ...
+
+    def commit(self) -> None:
+        """Make the step final."""
+        ...
+
+    def rollback(self) -> None:
+        """Undo the step."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a checkpoint."""
+        ...
+
+
+class Residual:
+    """One tensor's residual.
+
+    Memory: two fp32 buffers of N elements. Committing swaps them, so neither commit nor rollback touches an
+        element,
+    and a rollback restores the residual bit for bit.
+    """
+
+    def __init__(self, elements: int, device: torch.device | str = "cpu") -> None:
+        self._committed = torch.zeros(elements, dtype=torch.float32, device=device)
+        self._pending = torch.empty_like(self._committed)
+        self._open = False
+
+    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Tensor:
+        """Return a = gradient * unscale + residual, fp32 [N], flat in row-major order of the gradient's
+        shape.
+
+        The result is a buffer of this object: valid until the next ``begin``, changed by ``keep``.
+        ``gradient`` may have any shape of N elements, any strides, fp16, bf16 or fp32; it is not mutated. A
+        step that was neither committed nor rolled back is rolled back.
+        """
+        self.rollback()
+        if gradient.dtype == torch.float32 and gradient.is_contiguous():
+            torch.add(self._committed, gradient.detach().view(-1), alpha=unscale, out=self._pending)
+        else:
+            self._pending.view(gradient.shape).copy_(gradient.detach())
+            torch.add(self._committed, self._pending, alpha=unscale, out=self._pending)
+        return self._pending
+
+    def keep(self, selection: Selection, sent: Tensor) -> None:
+        """Leave in the pending residual what is not sent, and of what is sent the part that rounding took
+        away.
+
+        ``sent`` (fp32 [K]) is what receivers see of ``selection.values``; where they are equal exactly 0
+        remains.
+        """
+        self._pending.index_copy_(0, selection.indices, selection.values - sent)
+        self._open = True
+
+    def commit(self) -> None:
+        """Make the pending residual the residual; nothing happens when there is none."""
+        if self._open:
+            self._committed, self._pending = self._pending, self._committed
+        self._open = False
+
+    def rollback(self) -> None:
+        """Drop the pending residual; nothing happens when there is none."""
+        self._open = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return ``{"residual": fp32 [N]}``, a copy of the committed residual."""
+        return {"residual": self._committed.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Replace the residual by a saved one and drop a pending step; the state is copied.
+
+        Raises ConfigurationError, changing nothing, if the state is not a finite fp32 tensor [N].
+        """
+        saved = state.get("residual")
+        if not isinstance(saved, Tensor):
+            raise ConfigurationError(f"field 'residual': found {type(saved).__name__}, expected a tensor")
+        if saved.shape != self._committed.shape or saved.dtype != torch.float32:
+            raise ConfigurationError(
+                f"field 'residual': found {saved.dtype} {list(saved.shape)}, "
+                f"expected torch.float32 {list(self._committed.shape)}"
+            )
+        if not bool(torch.isfinite(saved).all()):
+            raise ConfigurationError("field 'residual': it holds NaN or infinity")
+        self.rollback()
+        self._committed.copy_(saved)
+
+
+class NoResidual:
+    """Error feedback switched off (the null object): what is not sent is lost, nothing is kept or saved."""
+
+    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Tensor:
+        """Return ``gradient * unscale`` as fp32 [N], flat; the gradient's own memory where nothing has to
+        change.
+        """
+        flat = gradient.detach().reshape(-1).to(torch.float32).contiguous()
+        return flat if unscale == 1.0 else flat * unscale
+
+    def keep(self, selection: Selection, sent: Tensor) -> None:
+        """Do nothing."""
+
+    def commit(self) -> None:
+        """Do nothing."""
+
+    def rollback(self) -> None:
+        """Do nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return an empty state."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Accept an empty state; raises ConfigurationError for one that holds a residual."""
+        if state:
+            raise ConfigurationError(
+                f"field {next(iter(state))!r}: found, but error_feedback=False keeps no residual; "
+                "switch error feedback on, or start without this state"
+            )

@@ -1,0 +1,7 @@
+"""The selection rules: each turns a density into counts and asks a kernel."""
+
+from gradsieve.selectors.exact import TopKSelector
+from gradsieve.selectors.group import GroupTopKSelector
+from gradsieve.selectors.laplace import LaplaceSelector
+
+__all__ = ["GroupTopKSelector", "LaplaceSelector", "TopKSelector"]
