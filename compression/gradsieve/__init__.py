@@ -1,24 +1,80 @@
-"""gradsieve: send only the part of every gradient that matters."""
+"""gradsieve: send only the part of every gradient that matters.
 
-from gradsieve.codec import Payload, Refusal, decode, encode, encode_refusal, sent_values, split
-from gradsieve.config import Compression, CompressionConfig, GroupTopKConfig, LaplaceConfig, TopKConfig
-from gradsieve.errors import (
-    BuildError,
-    ConfigurationError,
-    ExchangeError,
-    GradsieveError,
-    LaunchError,
-    NonFiniteGradient,
-    PayloadError,
-    RankMismatch,
-)
-from gradsieve.layer import LayerCompressor
-from gradsieve.residual import ErrorFeedback, NoResidual, Residual
-from gradsieve.schedule import DensityWarmup
-from gradsieve.selection import Selection, Selector
-from gradsieve.selectors import GroupTopKSelector, LaplaceSelector, TopKSelector
+Names are imported when they are first used: the command line and the launcher need the errors, and should not
+wait seconds for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradsieve.codec import Payload, Refusal, decode, encode, encode_refusal, sent_values, split
+    from gradsieve.config import Compression, CompressionConfig, GroupTopKConfig, LaplaceConfig, TopKConfig
+    from gradsieve.errors import (
+        BuildError,
+        ConfigurationError,
+        ExchangeError,
+        GradsieveError,
+        LaunchError,
+        NonFiniteGradient,
+        PayloadError,
+        RankMismatch,
+    )
+    from gradsieve.layer import LayerCompressor
+    from gradsieve.residual import ErrorFeedback, NoResidual, Residual
+    from gradsieve.schedule import DensityWarmup
+    from gradsieve.selection import Selection, Selector
+    from gradsieve.selectors import GroupTopKSelector, LaplaceSelector, TopKSelector
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "codec": (
+        "Payload",
+        "Refusal",
+        "decode",
+        "encode",
+        "encode_refusal",
+        "sent_values",
+        "split",
+    ),
+    "config": (
+        "Compression",
+        "CompressionConfig",
+        "GroupTopKConfig",
+        "LaplaceConfig",
+        "TopKConfig",
+    ),
+    "errors": (
+        "BuildError",
+        "ConfigurationError",
+        "ExchangeError",
+        "GradsieveError",
+        "LaunchError",
+        "NonFiniteGradient",
+        "PayloadError",
+        "RankMismatch",
+    ),
+    "layer": ("LayerCompressor",),
+    "residual": (
+        "ErrorFeedback",
+        "NoResidual",
+        "Residual",
+    ),
+    "schedule": ("DensityWarmup",),
+    "selection": (
+        "Selection",
+        "Selector",
+    ),
+    "selectors": (
+        "GroupTopKSelector",
+        "LaplaceSelector",
+        "TopKSelector",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BuildError",
@@ -52,3 +108,16 @@ __all__ = [
     "sent_values",
     "split",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,6 +10,7 @@ from torch import Tensor
 from gradsieve.codec import encode, encode_refusal, sent_values
 from gradsieve.config import CompressionConfig
 from gradsieve.errors import ConfigurationError
+from gradsieve.kernels.magnitude import all_finite
 from gradsieve.residual import ErrorFeedback, NoResidual, Residual
 
 
@@ -54,7 +55,7 @@ class LayerCompressor:
         self.rollback()
         accumulated = self._residual.begin(gradient, unscale)
         selection = self._selector.select(accumulated, self._config.density_at(step), self._threshold)
-        self.refused = not bool(torch.isfinite(selection.values).all())
+        self.refused = not all_finite(selection.values)
         if self.refused:
             self.kept = 0
             return encode_refusal(self._elements)

@@ -60,8 +60,8 @@ class Delta:
         if last.size != count or (coded.size and coded[-1] == _ESCAPE):
             found = f"{last.size} complete gaps in {coded.size} bytes"
             raise unexpected("indices", found, f"{count} gaps and nothing else", "the payload is corrupted")
-        indices = np.cumsum(coded, dtype=np.int64)[last] + np.arange(count)
-        _require_increasing(indices, elements)
+        indices = np.cumsum(coded, dtype=np.int64)[last] + np.arange(count)  # rising whatever the bytes are
+        _require_within(indices, elements)
         return indices
 
 
@@ -96,7 +96,8 @@ class Group16:
         if int(counts.sum()) != count:
             raise unexpected("group counts", f"a sum of {counts.sum()}", count, "the payload is corrupted")
         indices = np.repeat(np.arange(groups) * _GROUP, counts) + offsets
-        _require_increasing(indices, elements)
+        _require_increasing(indices)
+        _require_within(indices, elements)
         return indices
 
 
@@ -107,18 +108,24 @@ SPARSE: dict[IndexCoding, Coding] = {
 
 
 def _gaps(indices: Indices) -> Indices:
-    return np.diff(indices, prepend=-1) - 1
+    gaps = indices.copy()
+    gaps[1:] -= indices[:-1] + 1
+    return gaps
 
 
 def _groups(elements: int) -> int:
     return -(-elements // _GROUP)
 
 
-def _require_increasing(indices: Indices, elements: int) -> None:
-    if indices.size and not bool((np.diff(indices) > 0).all()):
+def _require_increasing(indices: Indices) -> None:
+    if not bool((indices[1:] > indices[:-1]).all()):
         raise unexpected(
             "indices", "a repeated or falling position", "rising positions", "the payload is corrupted"
         )
+
+
+def _require_within(indices: Indices, elements: int) -> None:
+    """Of rising indices the last is the largest."""
     if indices.size and int(indices[-1]) >= elements:
         raise unexpected(
             "indices", int(indices[-1]), f"positions below {elements}", "the payload is corrupted"

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import struct
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -39,20 +41,29 @@ def magnitude_of(pattern: int) -> float:
     return float(struct.unpack("<f", struct.pack("<I", pattern))[0])
 
 
-def at_least(patterns: Tensor, threshold: int) -> Tensor:
-    """Return the mask ``patterns >= threshold`` (bool [N]), in scratch memory."""
-    mask = borrow(patterns.numel(), torch.bool, patterns.device)
-    return torch.ge(patterns, threshold, out=mask)
-
-
 def count_at_least(patterns: Tensor, threshold: int) -> int:
     """Return how many patterns are ``>= threshold``."""
-    return int(torch.count_nonzero(at_least(patterns, threshold)))
+    if patterns.is_cpu:
+        return int(np.count_nonzero(_at_least_on_cpu(patterns, threshold)))
+    return int(torch.count_nonzero(patterns >= threshold))
 
 
 def places_at_least(patterns: Tensor, threshold: int) -> Tensor:
     """Return where patterns are ``>= threshold`` (int64, increasing)."""
-    return at_least(patterns, threshold).nonzero().flatten()
+    if patterns.is_cpu:
+        return torch.from_numpy(np.flatnonzero(_at_least_on_cpu(patterns, threshold)))
+    return (patterns >= threshold).nonzero().flatten()
+
+
+def _at_least_on_cpu(patterns: Tensor, threshold: int) -> npt.NDArray[np.bool_]:
+    """Return the mask, in scratch memory.
+
+    By numpy: torch's comparison took 6 times and its nonzero 3.4 times as long (torch 2.15, numpy 2.4,
+    332 000 elements, one thread).
+    """
+    mask: npt.NDArray[np.bool_] = borrow(patterns.numel(), torch.bool, patterns.device).numpy()
+    np.greater_equal(patterns.numpy(), threshold, out=mask)
+    return mask
 
 
 def mean_magnitude(patterns: Tensor) -> float:
@@ -72,3 +83,12 @@ def mean_magnitude(patterns: Tensor) -> float:
         chunk = patterns[start : start + _CHUNK]
         total += int(chunk.view(torch.float32).double().mul_(scale).long().sum())
     return total / scale / patterns.numel()
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Return whether no element of a floating-point tensor is NaN or infinite.
+
+    NaN and infinity survive every sum, so a finite sum, one pass, is proof. Finite numbers can overflow in a
+    sum: only then is every element looked at.
+    """
+    return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
