@@ -1,0 +1,87 @@
+"""gradsieve for Horovod: compressed gradients through the stock ``horovod.torch``, a launcher and an emulated
+link.
+
+::
+
+    import gradsieve_hvd
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, named_parameters=model.named_parameters(),
+        compression=gradsieve_hvd.Compression.laplace(density=0.01)
+    )
+
+Importing it needs neither Horovod nor MPI; training does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradsieve.errors import (
+        BuildError,
+        ConfigurationError,
+        ExchangeError,
+        GradsieveError,
+        LaunchError,
+        NonFiniteGradient,
+        PayloadError,
+        RankMismatch,
+    )
+    from gradsieve.schedule import DensityWarmup
+    from gradsieve_hvd.checkpoint import load_state_dict, state_dict
+    from gradsieve_hvd.compressor import Compression, HorovodCompressor, statistics
+    from gradsieve_hvd.step_counter import StepStatistics
+
+# Imported when first used: the command line should not wait seconds for torch.
+_HOMES = {
+    "gradsieve.schedule": ("DensityWarmup",),
+    "gradsieve.errors": (
+        "BuildError",
+        "ConfigurationError",
+        "ExchangeError",
+        "GradsieveError",
+        "LaunchError",
+        "NonFiniteGradient",
+        "PayloadError",
+        "RankMismatch",
+    ),
+    "gradsieve_hvd.checkpoint": (
+        "load_state_dict",
+        "state_dict",
+    ),
+    "gradsieve_hvd.compressor": ("Compression", "HorovodCompressor", "statistics"),
+    "gradsieve_hvd.step_counter": ("StepStatistics",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BuildError",
+    "Compression",
+    "ConfigurationError",
+    "DensityWarmup",
+    "ExchangeError",
+    "GradsieveError",
+    "HorovodCompressor",
+    "LaunchError",
+    "NonFiniteGradient",
+    "PayloadError",
+    "RankMismatch",
+    "StepStatistics",
+    "load_state_dict",
+    "state_dict",
+    "statistics",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

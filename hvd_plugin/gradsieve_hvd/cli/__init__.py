@@ -1,0 +1,53 @@
+"""The ``gradsieve`` command; each subcommand is imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from gradsieve.errors import GradsieveError
+
+_SUBCOMMANDS = {
+    "build-horovod": (
+        "gradsieve_hvd.horovod_build.command",
+        "Build and install Horovod for this torch and MPI.",
+    ),
+    "demo": ("gradsieve_hvd.demo.command", "Train two models with and without compression and compare."),
+    "run": ("gradsieve_hvd.launcher.command", "Run a command on several ranks, also on emulated links."),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group that lists its subcommands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in _SUBCOMMANDS:
+            return None
+        module, _ = _SUBCOMMANDS[cmd_name]
+        try:
+            found = importlib.import_module(module).command
+        except ImportError as error:
+            raise click.ClickException(f"`gradsieve {cmd_name}` cannot be used here: {error}") from error
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _SUBCOMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except GradsieveError as error:
+            click.secho(f"error: {error}", fg="red", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=_LazyGroup)
+@click.version_option(package_name="gradsieve", prog_name="gradsieve")
+def main() -> None:
+    """Train with Horovod over slow networks: send only the part of every gradient that matters."""

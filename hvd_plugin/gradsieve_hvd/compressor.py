@@ -1,0 +1,159 @@
+"""The drop-in: compressors for the ``compression=`` argument of the stock
+``horovod.torch.DistributedOptimizer``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from torch import Tensor
+
+import gradsieve
+from gradsieve.errors import ConfigurationError
+
+from . import seam
+from .entries import Ticket
+from .step_counter import StepStatistics
+from .transaction import Transaction
+
+NonFinite = Literal["raise", "propagate"]
+_FRAMES_TO_HOROVOD = 1
+
+
+class GradScaler(Protocol):
+    """What gradsieve uses of ``torch.amp.GradScaler``."""
+
+    def get_scale(self) -> float:
+        """The factor that the loss, and so the gradients, were multiplied with."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class HorovodCompressor:
+    """A compressor for ``hvd.DistributedOptimizer(compression=...)``; made by `Compression`.
+
+    Frozen: it holds settings only. What changes while training (residuals, thresholds, the state of a step)
+    belongs to the optimizer that uses it, so one compressor may serve several optimizers.
+
+    Attributes:
+        config: which gradients, how much of them, in which encoding.
+        nonfinite: ``"raise"``: `NonFiniteGradient` on every rank; ``"propagate"``: every rank gets NaN, for a
+            loss scaler that skips the step.
+        grad_scaler: the scaler whose factor is in the gradients; residuals are kept without it, so a changing
+            factor does not matter.
+        timeout_seconds: how long an exchange may take before it is an error. Include the longest time that
+            one rank keeps the others waiting (an evaluation on rank 0).
+    """
+
+    config: gradsieve.CompressionConfig
+    nonfinite: NonFinite
+    grad_scaler: GradScaler | None
+    timeout_seconds: float
+
+    def __post_init__(self) -> None:
+        if self.nonfinite not in ("raise", "propagate"):
+            raise ConfigurationError(f"nonfinite={self.nonfinite!r}: expected 'raise' or 'propagate'")
+        if self.grad_scaler is not None and self.nonfinite == "raise":
+            raise ConfigurationError(
+                "nonfinite='raise' contradicts grad_scaler=: a loss scaler overflows on purpose. Leave "
+                "nonfinite out."
+            )
+        if not self.timeout_seconds > 0:
+            raise ConfigurationError(
+                f"timeout_seconds={self.timeout_seconds!r}: expected a positive number of seconds"
+            )
+
+    def compress(self, tensor: Tensor) -> tuple[Tensor, Ticket]:
+        """Called by Horovod with a gradient. Returns the tensor to all-reduce (one element for a compressed
+        gradient) and a ticket.
+
+        Raises:
+            ConfigurationError: not called by a ``DistributedOptimizer``, or by one that cannot be served.
+            RankMismatch: at the first call: the ranks' settings differ.
+        """
+        optimizer, parameter = seam.caller(self, tensor, depth=_FRAMES_TO_HOROVOD)
+        return Transaction.of(optimizer, self).start(parameter, tensor)
+
+    def decompress(self, tensor: Tensor, ctx: Ticket | None) -> Tensor:
+        """Called by Horovod with the reduced tensor and the ticket. Returns the gradient that the optimizer
+        shall apply.
+
+        Raises:
+            ExchangeError, PayloadError: see `Transaction.finish`.
+        """
+        if ctx is None:  # a sparse embedding gradient, which Horovod reduces by itself
+            return tensor
+        return ctx.transaction.finish(tensor, ctx)
+
+    def loss_scale(self) -> float:
+        """The factor in the gradients of the current backward pass."""
+        return 1.0 if self.grad_scaler is None else float(self.grad_scaler.get_scale())
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able settings that must be equal on all ranks."""
+        return {
+            **self.config.describe(),
+            "nonfinite": self.nonfinite,
+            "grad_scaler": self.grad_scaler is not None,
+            "gradsieve": gradsieve.__version__,
+        }
+
+
+class Compression:
+    """Constructors of compressors for ``hvd.DistributedOptimizer(..., compression=...)``.
+
+    All take what the constructors of `gradsieve.Compression` take (density, min_elements, value_dtype,
+    warmup, ...), and:
+
+    - ``grad_scaler``: the ``torch.amp.GradScaler`` in use, if any;
+    - ``nonfinite``: default ``"raise"`` without and ``"propagate"`` with a scaler;
+    - ``timeout_seconds``: default 300.
+    """
+
+    @staticmethod
+    def topk(density: float = 0.01, **settings: Any) -> HorovodCompressor:
+        """The largest magnitudes of each tensor, exactly ``ceil(density * elements)`` of them. See
+        `gradsieve.Compression.topk`.
+        """
+        return _horovod_compressor(gradsieve.Compression.topk, density, settings)
+
+    @staticmethod
+    def group_topk(density: float = 0.01, **settings: Any) -> HorovodCompressor:
+        """The largest magnitudes of each group of elements. See `gradsieve.Compression.group_topk`."""
+        return _horovod_compressor(gradsieve.Compression.group_topk, density, settings)
+
+    @staticmethod
+    def laplace(density: float = 0.01, **settings: Any) -> HorovodCompressor:
+        """All magnitudes above an estimated threshold. See `gradsieve.Compression.laplace`."""
+        return _horovod_compressor(gradsieve.Compression.laplace, density, settings)
+
+
+def _horovod_compressor(constructor: Any, density: float, settings: dict[str, Any]) -> HorovodCompressor:
+    grad_scaler = settings.pop("grad_scaler", None)
+    return HorovodCompressor(
+        nonfinite=settings.pop("nonfinite", "raise" if grad_scaler is None else "propagate"),
+        grad_scaler=grad_scaler,
+        timeout_seconds=settings.pop("timeout_seconds", 300.0),
+        config=constructor(density=density, **settings),
+    )
+
+
+def statistics(optimizer: Any) -> StepStatistics:
+    """Bytes and densities of the optimizer's last completed step on this rank.
+
+    Raises:
+        ConfigurationError: the optimizer has no gradsieve compressor.
+    """
+    return transaction_of(optimizer).counter.last
+
+
+def transaction_of(optimizer: Any) -> Transaction:
+    """What gradsieve keeps for a distributed optimizer.
+
+    Raises:
+        ConfigurationError: the optimizer has no gradsieve compressor.
+    """
+    compressor = getattr(optimizer, "_compression", None)
+    if not isinstance(compressor, HorovodCompressor):
+        raise ConfigurationError("this optimizer is no hvd.DistributedOptimizer with a gradsieve compressor")
+    return Transaction.of(optimizer, compressor)

@@ -1,0 +1,21 @@
+"""What the demo compares: plain Horovod, Horovod's own fp16, and gradsieve's selectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+METHODS = ("dense", "fp16", "topk", "group_topk", "laplace")
+SPARSE = ("topk", "group_topk", "laplace")
+
+
+def compression(method: str, density: float) -> Any:
+    """The ``compression=`` argument of ``hvd.DistributedOptimizer`` for a method's name in results.json."""
+    import horovod.torch as hvd
+
+    import gradsieve_hvd
+
+    if method == "dense":
+        return hvd.Compression.none
+    if method == "fp16":
+        return hvd.Compression.fp16
+    return getattr(gradsieve_hvd.Compression, method)(density=density)

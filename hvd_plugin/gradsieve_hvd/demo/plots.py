@@ -1,0 +1,75 @@
+"""The demo's two plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .results import Summary
+
+_METHOD_NAMES = {
+    "dense": "dense",
+    "fp16": "fp16",
+    "topk": "top-k",
+    "group_topk": "group top-k",
+    "laplace": "Laplace",
+}
+
+
+def plot_accuracy(summaries: Sequence[Summary], conditions: str, path: Path) -> None:
+    """Accuracy (or loss) against the bytes that a step sends: the upper left (lower left) is where one wants
+    to be.
+    """
+    from matplotlib.figure import Figure
+
+    tasks = list(dict.fromkeys(summary.task for summary in summaries))
+    figure = Figure(figsize=(5.2 * len(tasks), 4.2), layout="constrained")
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        for summary in (summary for summary in summaries if summary.task == task):
+            factor = 100.0 if summary.metric == "accuracy" else 1.0
+            label = _METHOD_NAMES.get(summary.method, summary.method)
+            (line,) = axes.plot(
+                summary.bytes_sent / 1e3, factor * summary.value, "o", markersize=9, label=label
+            )
+            axes.plot(
+                [summary.bytes_sent / 1e3] * len(summary.values),
+                [factor * v for v in summary.values],
+                ".",
+                color=line.get_color(),
+                alpha=0.5,
+            )
+        axes.set_xscale("log")
+        axes.set_xlabel("kB sent per step and rank")
+        axes.set_ylabel(
+            "test accuracy, %" if summary.metric == "accuracy" else "test loss, nats per character"
+        )
+        axes.set_title(task)
+        axes.grid(alpha=0.3)
+        axes.legend(loc="best", fontsize="small")
+    figure.suptitle(conditions, fontsize="medium")
+    figure.savefig(path, dpi=120)
+
+
+def plot_step_time(summaries: Sequence[Summary], conditions: str, path: Path) -> None:
+    """Time of a step, split into computing alone and what the exchange adds."""
+    from matplotlib.figure import Figure
+
+    tasks = list(dict.fromkeys(summary.task for summary in summaries))
+    figure = Figure(figsize=(5.2 * len(tasks), 3.6), layout="constrained")
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        shown = [summary for summary in summaries if summary.task == task]
+        labels = [_METHOD_NAMES.get(summary.method, summary.method) for summary in shown]
+        compute = [1e3 * min(summary.compute_seconds, summary.step_seconds) for summary in shown]
+        exchange = [1e3 * max(0.0, summary.exchange_seconds) for summary in shown]
+        axes.barh(labels, compute, color="#8da0cb", label="computing alone")
+        bars = axes.barh(
+            labels, exchange, left=compute, color="#fc8d62", label="selecting, encoding, exchange"
+        )
+        axes.bar_label(bars, [f" {1e3 * summary.step_seconds:.0f} ms" for summary in shown], fontsize="small")
+        axes.margins(x=0.18)
+        axes.invert_yaxis()
+        axes.set_xlabel("ms per step")
+        axes.set_title(task)
+        axes.legend(loc="lower right", fontsize="small")
+    figure.suptitle(conditions, fontsize="medium")
+    figure.savefig(path, dpi=120)

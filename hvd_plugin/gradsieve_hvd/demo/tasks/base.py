@@ -1,0 +1,30 @@
+"""What the demo needs to know of a task."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+class Task(Protocol):
+    """A data set, a model and how to judge it. All randomness comes from the seeds handed in."""
+
+    name: str
+    metric: str  # "accuracy" (a fraction) or "loss" (nats): the key in results.json
+    steps_per_epoch: int
+
+    def model(self, seed: int) -> nn.Module:
+        """The model with its initial weights, the same for every rank."""
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        """The optimizer, not yet distributed."""
+
+    def loss(self, model: nn.Module, step: int, rank: int, seed: int) -> Tensor:
+        """Mean loss of this rank's batch of a step; ranks get different samples (METHODS C.6: every node its
+        own data).
+        """
+
+    def evaluate(self, model: nn.Module) -> float:
+        """The metric on held-out data."""

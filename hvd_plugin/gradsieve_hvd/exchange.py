@@ -1,0 +1,119 @@
+"""Named allgathers of byte payloads through Horovod, each with a deadline.
+
+Horovod itself has none: a rank that never submits its part leaves the others waiting in C++, where Python
+cannot raise. What is waited for here polls, sleeps and raises; `watchdog` covers the waits inside Horovod.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradsieve.errors import ExchangeError
+
+_POLL_SECONDS = 0.0002  # sleeping leaves the core to ranks that still compute; Horovod's own wait spins
+_SHUTDOWN_GRACE_SECONDS = 20.0
+
+
+class Allgather:
+    """One allgather in flight: every rank's bytes, concatenated in the order of ranks."""
+
+    def __init__(self, payload: Tensor, name: str, process_set: Any, kind: str = "gradient") -> None:
+        """Start it. ``payload``: uint8 ``[bytes]`` on the CPU, lengths may differ by rank; not mutated, kept
+        until `wait` returns.
+        """
+        import horovod.torch as hvd
+
+        self.name = name
+        self.started = time.monotonic()
+        self._handle = hvd.allgather_async(payload, name=f"gradsieve.{kind}.{name}", process_set=process_set)
+
+    def finished(self) -> bool:
+        """Whether `wait` would return at once, or has returned."""
+        return handle_finished(self._handle)
+
+    def wait(self, timeout: float) -> Tensor:
+        """Return the gathered uint8 ``[sum of bytes]``.
+
+        Raises:
+            ExchangeError: not finished ``timeout`` seconds after its start, or a rank called ``hvd.join()``.
+            HorovodInternalError: Horovod was shut down (elastic training catches it).
+        """
+        import horovod.torch as hvd
+
+        wait_for([self], timeout)
+        try:
+            gathered: Tensor = hvd.synchronize(self._handle)
+        except hvd.HorovodInternalError as error:
+            if "join" not in str(error).lower():
+                raise
+            raise ExchangeError(
+                f"a rank called hvd.join() while '{self.name}' was exchanged: sparse gradients travel by "
+                "allgather, which Horovod "
+                "cannot do with ranks that have joined. Give every rank the same number of batches "
+                "(drop_last, or a sampler that pads)."
+            ) from error
+        return gathered
+
+    def overdue(self, timeout: float) -> bool:
+        """Whether it is unfinished ``timeout`` seconds after its start."""
+        return time.monotonic() - self.started > timeout and not self.finished()
+
+
+def handle_finished(handle: int) -> bool:
+    """Whether the collective behind a Horovod handle has ended. Callable from any thread."""
+    import horovod.torch as hvd
+
+    try:
+        return bool(hvd.poll(handle))
+    except ValueError:  # the handle was cleared: somebody has waited for it
+        return True
+
+
+def wait_for(gathers: Iterable[Allgather], timeout: float) -> None:
+    """Sleep until all have finished.
+
+    Raises:
+        ExchangeError: one is unfinished ``timeout`` seconds after its start; the message names all that are.
+    """
+    pending = [gather for gather in gathers if not gather.finished()]
+    while pending:
+        if any(gather.overdue(timeout) for gather in pending):
+            raise ExchangeError(missing_message([gather.name for gather in pending], timeout))
+        time.sleep(_POLL_SECONDS)
+        pending = [gather for gather in pending if not gather.finished()]
+
+
+def missing_message(names: list[str], timeout: float) -> str:
+    """What to tell a user whose exchange did not finish."""
+    shown = ", ".join(f"'{name}'" for name in sorted(names)[:20]) + (
+        f" and {len(names) - 20} more" if len(names) > 20 else ""
+    )
+    return (
+        f"no answer from at least one rank within {timeout:g} s for {shown}. Usual reasons: the ranks "
+        "differ in which parameters receive a "
+        "gradient while groups is set; a rank runs without gradsieve or has left the training loop; a rank "
+        "died or is slower than "
+        "the timeout (raise timeout_seconds)."
+    )
+
+
+def gather_bytes(content: bytes, name: str, process_set: Any, timeout: float) -> list[bytes]:
+    """Exchange one small message per rank and wait for it; the list is in the order of the set's ranks.
+
+    Raises:
+        ExchangeError: see `Allgather.wait`.
+    """
+    framed = len(content).to_bytes(8, "little") + content
+    payload = torch.frombuffer(bytearray(framed), dtype=torch.uint8)
+    gathered = bytes(Allgather(payload, name, process_set, kind="message").wait(timeout).numpy())
+    messages: list[bytes] = []
+    while gathered:
+        end = 8 + int.from_bytes(gathered[:8], "little")
+        messages.append(gathered[8:end])
+        gathered = gathered[end:]
+    return messages

@@ -1,0 +1,75 @@
+"""The lines of Horovod 0.28.1 that a current torch makes it necessary to change."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradsieve.errors import BuildError
+
+RECIPE = 1
+"""Part of the cache's key: raise it when the patches or the flags change what is built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Replace one line of one file; `new` is made from the C++ standard wanted."""
+
+    file: str
+    old: str
+    new: Callable[[int], str]
+
+    def apply(self, text: str, standard: int) -> str:
+        """Return `text` with the line replaced.
+
+        Raises:
+            BuildError: the line does not stand in `text` exactly once: it is another release.
+        """
+        found = text.count(self.old)
+        if found != 1:
+            raise BuildError(
+                f"Horovod's {self.file} is not that of release 0.28.1: expected the line {self.old!r} once, "
+                f"found it {found} times; build from the unchanged release"
+            )
+        return text.replace(self.old, self.new(standard))
+
+
+PATCHES = (
+    # Upstream merged 14 -> 17 after its last release; torch's headers have asked for more since.
+    Patch(
+        "CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", lambda standard: f"set(CMAKE_CXX_STANDARD {standard})"
+    ),
+    Patch(
+        "horovod/torch/CMakeLists.txt",
+        "    set(CMAKE_CXX_STANDARD 14)",
+        lambda standard: f"    set(CMAKE_CXX_STANDARD {standard})",
+    ),
+    # The CUDA standard is named apart; nvcc 13 and its headers ask for C++17.
+    Patch(
+        "horovod/common/ops/cuda/CMakeLists.txt",
+        "set(CMAKE_CUDA_STANDARD 11)",
+        lambda _standard: "set(CMAKE_CUDA_STANDARD 17)",
+    ),
+    # As a regular expression the folder's name loses the library when it holds a `+` or a parenthesis.
+    Patch(
+        "cmake/Utilities.cmake",
+        'string(REGEX REPLACE "${PROJECT_SOURCE_DIR}(/)?" "" SUB_FOLDER',
+        lambda _standard: 'string(REPLACE "${PROJECT_SOURCE_DIR}/" "" SUB_FOLDER',
+    ),
+    # Debugging symbols would be most of the library's 65 MiB, and nobody looks at them.
+    Patch(
+        "CMakeLists.txt",
+        'string(REPLACE "-O2" "-O3" CMAKE_CXX_FLAGS_RELWITHDEBINFO',
+        lambda _standard: 'string(REPLACE "-O2 -g" "-O3" CMAKE_CXX_FLAGS_RELWITHDEBINFO',
+    ),
+)
+
+
+def patch_sources(source: Path, standard: int) -> None:
+    """Change the unpacked sdist at `source` in place so that it compiles as C++ `standard`.
+
+    Raises:
+        BuildError: as `Patch.apply`.
+    """
+    for patch in PATCHES:
+        file = source / patch.file
+        file.write_text(patch.apply(file.read_text(encoding="utf-8"), standard), encoding="utf-8")

@@ -1,0 +1,50 @@
+"""``gradsieve run``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gradsieve_hvd.launcher.job import Job, Link, Outcome
+from gradsieve_hvd.launcher.rate import format_rate, parse_rate
+from gradsieve_hvd.launcher.run import run
+
+_LINK_HELP = "Give every rank a host of its own, on a link of RATE (100mbit, 1gbit, none) in both directions."
+_TIMEOUT_HELP = "After SECONDS, show every rank's Python stack and end the job with status 124."
+
+
+@click.command("run")
+@click.option("-np", "--ranks", type=int, required=True, metavar="N", help="Number of ranks.")
+@click.option("--link", metavar="RATE", help=_LINK_HELP)
+@click.option("--gloo", is_flag=True, help="Let Horovod communicate through Gloo instead of MPI.")
+@click.option("--timeout", type=float, metavar="SECONDS", help=_TIMEOUT_HELP)
+@click.option("--tag-output", is_flag=True, help="Put [RANK] in front of every line.")
+@click.argument("program", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED, required=True)
+def command(
+    ranks: int,
+    link: str | None,
+    gloo: bool,
+    timeout: float | None,
+    tag_output: bool,
+    program: tuple[str, ...],
+) -> None:
+    r"""Run COMMAND on N ranks of this machine: gradsieve run -np 4 -- python train.py
+
+    Returns the failing rank's exit status. Ctrl-C ends all ranks; Ctrl-\ shows every rank's Python stack.
+    """
+    emulated = None if link is None else Link(parse_rate(link))
+    job = Job(program, ranks, emulated, gloo, timeout, tag_output)
+    outcome = run(job)
+    _report(job, outcome)
+    sys.exit(outcome.status)
+
+
+def _report(job: Job, outcome: Outcome) -> None:
+    """Say on standard error what the ranks could not: who failed, and what went over the link."""
+    if outcome.failure:
+        click.secho(f"gradsieve run: {outcome.failure}", fg="red", err=True)
+    if job.link is not None:
+        sent = " ".join(f"{count:,}" for count in outcome.bytes_sent)
+        ran = f"link {format_rate(job.link.rate)}, {outcome.seconds:.1f} s"
+        click.echo(f"gradsieve run: {ran}, bytes sent per rank: {sent}", err=True)

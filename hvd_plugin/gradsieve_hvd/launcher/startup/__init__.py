@@ -1,0 +1,1 @@
+"""Goes on every rank's ``PYTHONPATH``, for the sake of its ``sitecustomize``."""

@@ -1,0 +1,73 @@
+"""The comparison of settings and models across ranks that precedes the first exchange.
+
+Ranks that disagree would exchange payloads that cannot be combined, or wait for tensors that another rank
+never sends. One small allgather finds that out at the first gradient, and every rank raises the same error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gradsieve.errors import ExchangeError, RankMismatch
+
+from .exchange import gather_bytes
+
+Settings = Mapping[str, Any]
+
+_SHOWN_DIFFERENCES = 5
+
+
+def compare_settings(mine: Settings, process_set: Any, timeout: float) -> None:
+    """Compare this rank's settings (JSON-able, nested mappings) with all others'.
+
+    Raises:
+        RankMismatch: on every rank, naming the differing fields with both values; or when a rank does not
+            take part at all.
+    """
+    try:
+        messages = gather_bytes(json.dumps(mine, sort_keys=True).encode(), "settings", process_set, timeout)
+    except ExchangeError as error:
+        raise RankMismatch(
+            f"not every rank answered the comparison of settings within {timeout:g} s. Does a rank run "
+            "without gradsieve's compressor, "
+            "or has one not reached its first backward()? Give all ranks the same compression=, or raise "
+            "timeout_seconds."
+        ) from error
+    everyone = [json.loads(message) for message in messages]
+    for rank, theirs in enumerate(everyone):
+        differences = describe_differences(everyone[0], theirs, rank)
+        if differences:
+            raise RankMismatch(
+                f"ranks run with different settings: {differences}. Start every rank with the same ones."
+            )
+
+
+def describe_differences(first: Settings, other: Settings, rank: int) -> str:
+    """The differing fields of rank 0's settings and another rank's, with both values; empty when they
+    agree.
+    """
+    a, b = _flatten(first), _flatten(other)
+    fields = sorted(field for field in a.keys() | b.keys() if a.get(field) != b.get(field))
+    shown = [
+        f"{field} is {_show(a, field)} on rank 0 and {_show(b, field)} on rank {rank}"
+        for field in fields[:_SHOWN_DIFFERENCES]
+    ]
+    if len(fields) > _SHOWN_DIFFERENCES:
+        shown.append(f"and {len(fields) - _SHOWN_DIFFERENCES} more fields differ")
+    return "; ".join(shown)
+
+
+def _flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _show(flat: Mapping[str, Any], field: str) -> str:
+    return json.dumps(flat[field]) if field in flat else "absent"

@@ -1,0 +1,276 @@
+"""One optimizer's gradients in exchange: a step is a transaction over all of its tensors.
+
+::
+
+    IDLE ──start──► IN_FLIGHT ──finish──► EXCHANGED ──the optimizer has stepped──► IDLE   residuals committed
+                                             │
+                                             └──backward() without a step──► IDLE        residuals rolled back
+
+Horovod calls ``compress`` once per tensor from backward hooks and again from every ``synchronize()``;
+``decompress`` once per ``compress``. What must happen depends on what has happened to the step so far, which
+is what this module keeps.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from gradsieve import LayerCompressor, codec
+from gradsieve.errors import GradsieveError
+
+from . import seam
+from .entries import Entry, Phase, Ticket
+from .exchange import Allgather, handle_finished, wait_for
+from .nonfinite import NonFiniteLog
+from .settings_check import compare_settings
+from .step_counter import StepCounter
+from .tensors import reducible, sum_into, token
+from .watchdog import watch
+
+if TYPE_CHECKING:
+    from .compressor import HorovodCompressor
+
+_COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
+_ATTRIBUTE = "_gradsieve_transaction"
+
+
+@dataclass(eq=False)
+class Transaction:
+    """The state that gradsieve keeps for one Horovod optimizer; lives on the optimizer itself."""
+
+    optimizer: Any
+    compressor: HorovodCompressor
+    entries: dict[Parameter, Entry] = field(default_factory=dict)
+    open_tickets: dict[Parameter, Ticket] = field(
+        default_factory=dict
+    )  # handed out, not yet redeemed by decompress
+    step: int = 0  # optimizer steps that were really taken: the clock of density warm-up, equal on all ranks
+    counter: StepCounter = field(default_factory=StepCounter)
+    _settings_compared: bool = False
+    _unapplied: bool = False  # some tensor was exchanged and the optimizer has not stepped since
+
+    def __post_init__(self) -> None:
+        seam.check_supported(self.optimizer)
+        self._nonfinite = NonFiniteLog()
+        self.optimizer.register_step_pre_hook(self._before_step)
+        self.optimizer.register_step_post_hook(self._after_step)
+
+    @classmethod
+    def of(cls, optimizer: Any, compressor: HorovodCompressor) -> Transaction:
+        """The optimizer's transaction, made at the first call.
+
+        Raises:
+            ConfigurationError: the optimizer is used in a way that gradsieve cannot serve (see
+                `seam.check_supported`).
+        """
+        existing: Transaction | None = getattr(optimizer, _ATTRIBUTE, None)
+        if existing is None:
+            existing = cls(optimizer, compressor)
+            setattr(optimizer, _ATTRIBUTE, existing)
+        return existing
+
+    def new_entry(self, parameter: Parameter) -> Entry:
+        """A parameter's entry as of before its first step."""
+        name = seam.name_of(self.optimizer, parameter)
+        layer = None
+        if self._compresses(parameter):
+            layer = LayerCompressor(self.compressor.config, parameter.numel(), parameter.device, name)
+        return Entry(name, parameter, layer)
+
+    def replace_entries(self, entries: list[Entry]) -> None:
+        """Forget everything that was remembered and go on from these; other parameters start anew."""
+        self.rollback()
+        self.entries = {entry.parameter: entry for entry in entries}
+
+    def _compresses(self, parameter: Parameter) -> bool:
+        return parameter.dtype in _COMPRESSIBLE and parameter.numel() >= self.compressor.config.min_elements
+
+    # ---- compress
+    # -------------------------------------------------------------------------------------------------
+
+    def start(self, parameter: Parameter, gradient: Tensor) -> tuple[Tensor, Ticket]:
+        """Begin a gradient's exchange; return the tensor that Horovod shall all-reduce beside it, and the
+        ticket.
+
+        1. First call of all: compare settings across ranks.
+        2. A gradient that was exchanged and is still the same (a second ``synchronize()``, clipped in between
+           or not): send nothing.
+        3. A new gradient while the last was never applied (the step was skipped): roll all tensors of that
+           step back.
+        4. Below the size threshold: the gradient itself goes into Horovod's all-reduce (bf16 as fp32).
+        5. Else: add the residual, select, encode, start a named allgather of the payload.
+        """
+        self._compare_settings()
+        if parameter not in self.entries:
+            self.entries[parameter] = self.new_entry(parameter)
+        entry = self.entries[parameter]
+        if entry.phase is not Phase.IDLE:
+            if entry.phase is Phase.EXCHANGED and not self._is_new(entry, gradient):
+                return token(gradient), Ticket(self, entry, gradient, repeated=True)
+            self.rollback()
+        elif seam.backward_reached(self.optimizer, parameter) and self._unapplied:
+            self.rollback()
+        entry.phase = Phase.IN_FLIGHT
+        sent, ticket = (
+            self._start_dense(entry, gradient)
+            if entry.layer is None
+            else self._start_sparse(entry, entry.layer, gradient)
+        )
+        self.open_tickets[parameter] = ticket
+        return sent, ticket
+
+    def _is_new(self, entry: Entry, gradient: Tensor) -> bool:
+        same_tensor = entry.exchanged is not None and entry.exchanged() is gradient
+        return not same_tensor or seam.backward_reached(self.optimizer, entry.parameter)
+
+    def _start_dense(self, entry: Entry, gradient: Tensor) -> tuple[Tensor, Ticket]:
+        if self.compressor.nonfinite == "raise":
+            self._nonfinite.check_local(entry.name, gradient)
+        self.counter.add_dense(gradient)
+        return reducible(gradient), Ticket(self, entry, gradient)
+
+    def _start_sparse(self, entry: Entry, layer: LayerCompressor, gradient: Tensor) -> tuple[Tensor, Ticket]:
+        scale = self.compressor.loss_scale()
+        payload = layer.compress(gradient, step=self.step, unscale=1.0 / scale)
+        gather = Allgather(payload, entry.name, self.optimizer.process_set)
+        self.counter.add_payload(payload, layer.kept, gradient.numel())
+        return token(gradient), Ticket(self, entry, gradient, scale, gather)
+
+    def _compare_settings(self) -> None:
+        if not self._settings_compared:
+            compare_settings(self.describe(), self.optimizer.process_set, self.compressor.timeout_seconds)
+            watch(self, self.compressor.timeout_seconds)
+            self._settings_compared = True
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that must be equal on all ranks, JSON-able."""
+        return {
+            "compression": self.compressor.describe(),
+            "op": seam.reduction_name(self.optimizer.op),
+            "backward_passes_per_step": self.optimizer.backward_passes_per_step,
+            "parameters": {
+                name: f"{self._path(parameter)} {parameter.dtype} {tuple(parameter.shape)}"
+                for name, parameter in seam.reduced_parameters(self.optimizer)
+            },
+        }
+
+    def _path(self, parameter: Parameter) -> str:
+        return "sparse" if self._compresses(parameter) else "dense"
+
+    # ---- decompress
+    # -----------------------------------------------------------------------------------------------
+
+    def finish(self, reduced: Tensor, ticket: Ticket) -> Tensor:
+        """Return what becomes ``p.grad``; ``ticket.gradient`` is overwritten with it.
+
+        Raises:
+            ExchangeError, PayloadError: a rank did not answer, or sent what cannot be decoded. The gradient
+            is untouched.
+        """
+        entry, gradient = ticket.entry, ticket.gradient
+        if ticket.repeated:
+            return gradient
+        self.open_tickets.pop(entry.parameter, None)
+        if ticket.gather is not None:
+            self._finish_sparse(ticket, ticket.gather)
+        else:
+            self._finish_dense(reduced, gradient)
+        entry.phase = Phase.EXCHANGED
+        self._unapplied = True
+        entry.exchanged = weakref.ref(gradient)
+        return gradient
+
+    def _finish_dense(self, reduced: Tensor, gradient: Tensor) -> None:
+        if self.compressor.nonfinite == "raise":
+            self._nonfinite.check_reduced(reduced)
+        if reduced is not gradient:
+            gradient.copy_(reduced)
+
+    def _finish_sparse(self, ticket: Ticket, gather: Allgather) -> None:
+        ranks = self.optimizer.process_set.size()
+        gathered = gather.wait(self.compressor.timeout_seconds)
+        self.counter.add_received(gathered)
+        try:
+            payloads = codec.split(gathered, ranks, ticket.gradient.numel())
+        except GradsieveError as error:
+            error.add_note(f"while decoding the gradient of '{ticket.entry.name}'")
+            raise
+        refused = [rank for rank, payload in enumerate(payloads) if payload.refused]
+        if refused:
+            self._nonfinite.add_refusals(ticket.entry.name, refused)
+            ticket.gradient.fill_(
+                torch.nan
+            )  # a loss scaler must see it, and nothing may ever be trained with it
+            return
+        divisor = ranks if seam.reduction_name(self.optimizer.op) == "Average" else 1
+        sum_into(ticket.gradient, payloads, ticket.scale / divisor)
+
+    # ---- the step
+    # -------------------------------------------------------------------------------------------------
+
+    def _before_step(self, *_: Any) -> None:
+        """Optimizer step pre-hook. Horovod's optimizer runs it twice: before its ``synchronize()`` and after,
+        before the update.
+
+        Raises:
+            NonFiniteGradient: on all ranks, here rather than in ``decompress``: now all of Horovod's handles
+                are finished.
+        """
+        if seam.adopt_added_parameters(self.optimizer) and self._unapplied:
+            self.optimizer.synchronize()  # the user's own call came before Horovod knew of the new ones
+        in_flight = [ticket.gather for ticket in self.open_tickets.values() if ticket.gather is not None]
+        if in_flight and seam.everything_submitted(self.optimizer):
+            # Waiting here sleeps and can raise; waiting in Horovod's synchronize() spins and cannot.
+            wait_for(in_flight, self.compressor.timeout_seconds)
+        if self.compressor.nonfinite == "raise" and self._unapplied:
+            self._nonfinite.raise_if_any(self.optimizer.process_set, self.compressor.timeout_seconds)
+
+    def _after_step(self, *_: Any) -> None:
+        """Optimizer step post-hook, also run twice: the update has been made, so what was sent has been
+        used.
+        """
+        exchanged = [entry for entry in self.entries.values() if entry.phase is Phase.EXCHANGED]
+        if not exchanged:
+            return
+        for entry in exchanged:
+            entry.phase = Phase.IDLE
+            if entry.layer is not None:
+                entry.layer.commit()
+        self._nonfinite.clear()
+        self.counter.close_step()
+        self._unapplied = False
+        self.step += 1
+
+    def rollback(self) -> None:
+        """Give every tensor of a step that was never applied its residual back, bit for bit."""
+        for entry in self.entries.values():
+            entry.phase = Phase.IDLE
+            if entry.layer is not None:
+                entry.layer.rollback()
+        self.open_tickets.clear()
+        self._unapplied = False
+        self._nonfinite.clear()
+        self.counter.discard_step()
+
+    def stalled(self) -> list[str]:
+        """Names of the tensors, compressed or dense, whose exchange has been under way for longer than the
+        time-out.
+
+        Called by the watchdog's thread: works on copies, and a collective that has meanwhile been waited for
+        counts as finished.
+        """
+        too_old = time.monotonic() - self.compressor.timeout_seconds
+        old = [ticket for ticket in list(self.open_tickets.values()) if ticket.started < too_old]
+        return [ticket.entry.name for ticket in old if not self._finished(ticket)]
+
+    def _finished(self, ticket: Ticket) -> bool:
+        handle = seam.handle_of(self.optimizer, ticket.entry.parameter)
+        reduced = handle is None or handle_finished(handle)
+        return reduced and (ticket.gather is None or ticket.gather.finished())

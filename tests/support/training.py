@@ -1,0 +1,98 @@
+"""Small models and training loops that tests on real ranks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+TIMEOUT = 30.0  # seconds an exchange may take in tests: a hang is a failure
+
+
+def perceptron(seed: int = 0) -> nn.Sequential:
+    """Two weight matrices (1 200 and 200 elements) and two biases."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(60, 20), nn.ReLU(), nn.Linear(20, 10))
+
+
+def sgd(model: nn.Module, lr: float = 0.1) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+
+
+def laplace(**settings: Any) -> Any:
+    """The compressor most tests use: 5 %, weights compressed, biases dense."""
+    import gradsieve_hvd
+
+    return gradsieve_hvd.Compression.laplace(
+        **{"density": 0.05, "min_elements": 100, "timeout_seconds": TIMEOUT, **settings}
+    )
+
+
+def lossless(**settings: Any) -> Any:
+    """Everything is sent: training must go as without compression."""
+    import gradsieve_hvd
+
+    return gradsieve_hvd.Compression.topk(
+        **{"density": 1.0, "min_elements": 100, "timeout_seconds": TIMEOUT, **settings}
+    )
+
+
+def distribute(hvd: Any, model: nn.Module, compression: Any, **options: Any) -> Any:
+    return hvd.DistributedOptimizer(
+        sgd(model), named_parameters=model.named_parameters(), compression=compression, **options
+    )
+
+
+def batch(step: int, rank: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1_000 * step + rank)
+    return torch.randn(8, 60, generator=generator).to(dtype), torch.randint(10, (8,), generator=generator)
+
+
+def loss_of(model: nn.Module, step: int, rank: int) -> Tensor:
+    inputs, targets = batch(step, rank, next(model.parameters()).dtype)
+    return F.cross_entropy(model(inputs).float(), targets)
+
+
+def train(
+    hvd: Any,
+    model: nn.Module,
+    optimizer: Any,
+    steps: int = 5,
+    first: int = 0,
+    zero: Callable[[], None] | None = None,
+) -> list[Tensor]:
+    """Ordinary training; returns copies of the weights at its end."""
+    for step in range(first, first + steps):
+        (zero or optimizer.zero_grad)()
+        loss_of(model, step, hvd.rank()).backward()
+        optimizer.step()
+    return weights(model)
+
+
+def weights(model: nn.Module) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def residuals(optimizer: Any) -> dict[str, Tensor]:
+    import gradsieve_hvd
+
+    return {
+        name: layer["feedback"]["residual"]
+        for name, layer in gradsieve_hvd.state_dict(optimizer)["layers"].items()
+    }
+
+
+def assert_same(first: list[Tensor], second: list[Tensor], rtol: float = 0.0, atol: float = 0.0) -> None:
+    torch.testing.assert_close(first, second, rtol=rtol, atol=atol, equal_nan=True)
+
+
+def assert_equal_on_all_ranks(hvd: Any, tensors: list[Tensor]) -> None:
+    """Every rank holds the same bits."""
+    for tensor in tensors:
+        everyone = hvd.allgather(tensor.float().reshape(1, -1))
+        assert bool((everyone == everyone[0]).all()), (
+            f"ranks differ in a tensor of shape {tuple(tensor.shape)}"
+        )
