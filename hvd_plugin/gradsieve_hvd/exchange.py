@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradsieve.errors import ExchangeError
 
-_POLL_SECONDS = 0.0002  # sleeping leaves the core to ranks that still compute; Horovod's own wait spins
+_POLL_SECONDS = 0.001  # sleeping leaves the core to ranks that still compute; Horovod's own wait spins
 _SHUTDOWN_GRACE_SECONDS = 20.0
 
 
@@ -80,12 +80,13 @@ def wait_for(gathers: Iterable[Allgather], timeout: float) -> None:
     Raises:
         ExchangeError: one is unfinished ``timeout`` seconds after its start; the message names all that are.
     """
-    pending = [gather for gather in gathers if not gather.finished()]
-    while pending:
-        if any(gather.overdue(timeout) for gather in pending):
-            raise ExchangeError(missing_message([gather.name for gather in pending], timeout))
-        time.sleep(_POLL_SECONDS)
-        pending = [gather for gather in pending if not gather.finished()]
+    gathers = list(gathers)
+    for gather in gathers:
+        while not gather.finished():
+            if gather.overdue(timeout):
+                missing = [other.name for other in gathers if not other.finished()]
+                raise ExchangeError(missing_message(missing, timeout))
+            time.sleep(_POLL_SECONDS)
 
 
 def missing_message(names: list[str], timeout: float) -> str:

@@ -23,12 +23,18 @@ TOP = 1 << 31  # above every pattern
 _SIGN_OFF = 0x7FFFFFFF
 _LARGEST_FINITE = 3.4028234663852886e38
 _CHUNK = 1 << 18
+_BLOCK = 1 << 15  # 128 KiB of int32: fits the second-level cache of every current CPU
 
 
 def magnitudes(accumulated: Tensor) -> Tensor:
     """Return the patterns of |a| (int32 [N]), in scratch memory, for fp32 [N]."""
     patterns = borrow(accumulated.numel(), torch.int32, accumulated.device)
     return torch.bitwise_and(accumulated.view(torch.int32), _SIGN_OFF, out=patterns)
+
+
+def patterns_at(bits: Tensor, places: Tensor) -> Tensor:
+    """Return the magnitudes' patterns (int32 [K]) at ``places`` (int64 [K]), in memory of their own."""
+    return bits.index_select(0, places).bitwise_and_(_SIGN_OFF)
 
 
 def pattern_of(magnitude: float) -> int:
@@ -41,28 +47,33 @@ def magnitude_of(pattern: int) -> float:
     return float(struct.unpack("<f", struct.pack("<I", pattern))[0])
 
 
-def count_at_least(patterns: Tensor, threshold: int) -> int:
-    """Return how many patterns are ``>= threshold``."""
-    if patterns.is_cpu:
-        return int(np.count_nonzero(_at_least_on_cpu(patterns, threshold)))
-    return int(torch.count_nonzero(patterns >= threshold))
+def count_at_least(bits: Tensor, threshold: int) -> int:
+    """Return how many magnitudes' patterns are >= threshold; ``bits``: fp32 numbers' own, signs included."""
+    if bits.is_cpu:
+        return int(np.count_nonzero(_at_least_on_cpu(bits, threshold)))
+    return int(torch.count_nonzero((bits & _SIGN_OFF) >= threshold))
 
 
-def places_at_least(patterns: Tensor, threshold: int) -> Tensor:
-    """Return where patterns are ``>= threshold`` (int64, increasing)."""
-    if patterns.is_cpu:
-        return torch.from_numpy(np.flatnonzero(_at_least_on_cpu(patterns, threshold)))
-    return (patterns >= threshold).nonzero().flatten()
+def places_at_least(bits: Tensor, threshold: int) -> Tensor:
+    """Return where the magnitudes' patterns are >= threshold (int64, increasing); ``bits`` as above."""
+    if bits.is_cpu:
+        return torch.from_numpy(np.flatnonzero(_at_least_on_cpu(bits, threshold)))
+    return ((bits & _SIGN_OFF) >= threshold).nonzero().flatten()
 
 
-def _at_least_on_cpu(patterns: Tensor, threshold: int) -> npt.NDArray[np.bool_]:
+def _at_least_on_cpu(bits: Tensor, threshold: int) -> npt.NDArray[np.bool_]:
     """Return the mask, in scratch memory.
 
-    By numpy: torch's comparison took 6 times and its nonzero 3.4 times as long (torch 2.15, numpy 2.4,
-    332 000 elements, one thread).
+    In blocks whose patterns stay in the cache, and by numpy: torch's comparison took 6 times and its nonzero
+    3.4 times as long (torch 2.15, numpy 2.4, 332 000 elements, one thread).
     """
-    mask: npt.NDArray[np.bool_] = borrow(patterns.numel(), torch.bool, patterns.device).numpy()
-    np.greater_equal(patterns.numpy(), threshold, out=mask)
+    mask: npt.NDArray[np.bool_] = borrow(bits.numel(), torch.bool, bits.device).numpy()
+    patterns = borrow(min(bits.numel(), _BLOCK), torch.int32, bits.device).numpy()
+    numbers = bits.numpy()
+    for start in range(0, bits.numel(), _BLOCK):
+        block = numbers[start : start + _BLOCK]
+        stripped = np.bitwise_and(block, _SIGN_OFF, out=patterns[: block.size])
+        np.greater_equal(stripped, threshold, out=mask[start : start + _BLOCK])
     return mask
 
 

@@ -3,7 +3,7 @@
 Faster kernels may replace these functions; they must return the same bits. All comparisons are made on the
 integer patterns of the magnitudes (see :mod:`gradsieve.kernels.magnitude`), all ties go to the lowest index.
 
-Cost of the usual step, in passes over the N elements: strip signs, compare, list. Everything after that
+Cost of the usual step, in passes over the N elements: strip signs and compare, list. Everything after that
 works on the listed candidates, a few percent of N at the densities that compression is used for.
 """
 
@@ -21,6 +21,7 @@ from gradsieve.kernels.magnitude import (
     magnitudes,
     mean_magnitude,
     pattern_of,
+    patterns_at,
     places_at_least,
 )
 from gradsieve.selection import Selection
@@ -42,11 +43,12 @@ def top_k(accumulated: Tensor, count: int, warm: float | None) -> Selection:
     """
     if count == 0:
         return _nothing(accumulated)
-    patterns = magnitudes(accumulated)
     if count == accumulated.numel():
-        return _selection(accumulated, torch.arange(count, device=accumulated.device), int(patterns.min()))
-    places = _candidates(patterns, count, 0 if warm is None else pattern_of(warm) - _EIGHTH_OCTAVE)
-    candidates = patterns.index_select(0, places)
+        everything = torch.arange(count, device=accumulated.device)
+        return _selection(accumulated, everything, _minimum(magnitudes(accumulated)))
+    bits = accumulated.view(torch.int32)
+    places = _candidates(bits, count, 0 if warm is None else pattern_of(warm) - _EIGHTH_OCTAVE)
+    candidates = patterns_at(bits, places)
     threshold = int(torch.kthvalue(candidates, candidates.numel() - count + 1).values)
     return _selection(accumulated, _largest(places, candidates, threshold, count), threshold)
 
@@ -88,11 +90,11 @@ def laplace_top_k(accumulated: Tensor, count: int, fewest: int, most: int, warm:
     """
     if count == 0:
         return _nothing(accumulated)
-    patterns = magnitudes(accumulated)
-    guess = max(pattern_of(warm) if warm else _laplace_estimate(patterns, count), 1)
+    bits = accumulated.view(torch.int32)
+    guess = max(pattern_of(warm) if warm else _laplace_estimate(accumulated, count), 1)
     lower = max(guess - _QUARTER_OCTAVE, 1)
-    places = _candidates(patterns, fewest, lower, floor=1)
-    candidates = patterns.index_select(0, places)
+    places = _candidates(bits, fewest, lower, floor=1)
+    candidates = patterns_at(bits, places)
     if places.numel() <= most:
         return _selection(accumulated, places, _minimum(candidates))
     threshold = _bisect(candidates, guess, fewest, most)
@@ -102,9 +104,9 @@ def laplace_top_k(accumulated: Tensor, count: int, fewest: int, most: int, warm:
     return _selection(accumulated, kept, threshold)
 
 
-def _laplace_estimate(patterns: Tensor, count: int) -> int:
+def _laplace_estimate(accumulated: Tensor, count: int) -> int:
     """Return the pattern of mean|a| * ln(N / count), the most likely top-k threshold (method E, step 1)."""
-    return pattern_of(mean_magnitude(patterns) * math.log(patterns.numel() / count))
+    return pattern_of(mean_magnitude(magnitudes(accumulated)) * math.log(accumulated.numel() / count))
 
 
 def _bisect(candidates: Tensor, guess: int, fewest: int, most: int) -> int:
@@ -128,16 +130,16 @@ def _bisect(candidates: Tensor, guess: int, fewest: int, most: int) -> int:
     return lower
 
 
-def _candidates(patterns: Tensor, count: int, start: int, floor: int = 0) -> Tensor:
+def _candidates(bits: Tensor, count: int, start: int, floor: int = 0) -> Tensor:
     """Return the places of all that reach ``start``, or as much less as it takes to have ``count``.
 
     Not less than ``floor``, though: then there may be fewer.
     """
     probe, stride = max(start, floor), _HALF_OCTAVE
-    places = places_at_least(patterns, probe)
+    places = places_at_least(bits, probe)
     while places.numel() < count and probe > floor:
         probe, stride = max(probe - stride, floor), stride * 2
-        places = places_at_least(patterns, probe)
+        places = places_at_least(bits, probe)
     return places
 
 

@@ -25,8 +25,8 @@ from .plan import Plan, Run
 from .progress import Progress
 from .results import Row, summarise, table
 
-_EPOCHS = {"digits": 20.0, "charlm": 1.0}
-_QUICK_EPOCHS = {"digits": 4.0, "charlm": 0.5}
+_EPOCHS = {"digits": 16.0, "charlm": 0.7}
+_QUICK_EPOCHS = {"digits": 2.0, "charlm": 0.4}
 _COMPUTE_STEPS = {"digits": 30, "charlm": 6}
 _PLAIN_WIDTH = 120  # of a log file
 _JOB_TIMEOUT_SECONDS = 1800.0
