@@ -29,8 +29,10 @@ _ROOT_ALLOWED = (
 # became one of 1 000 ms.
 _PATIENT_CYCLE_MILLISECONDS = "20"
 
-# Above Open MPI's 64 KiB a message waits until the receiver has answered. On hosts that share this machine's cores the
-# answer waits for a core: four ranks on two, a sparse step of 580 ms became one of 525 ms without those waits.
+# Above Open MPI's 64 KiB a message waits until the receiver has answered. On hosts that share this machine's
+# cores the
+# answer waits for a core: four ranks on two, a sparse step of 580 ms became one of 525 ms without those
+# waits.
 _EAGER_BYTES = "2097152"
 
 
