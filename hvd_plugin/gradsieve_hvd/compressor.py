@@ -71,8 +71,9 @@ class HorovodCompressor:
             ConfigurationError: not called by a ``DistributedOptimizer``, or by one that cannot be served.
             RankMismatch: at the first call: the ranks' settings differ.
         """
-        optimizer, parameter = seam.caller(self, tensor, depth=_FRAMES_TO_HOROVOD)
-        return Transaction.of(optimizer, self).start(parameter, tensor)
+        optimizer, likely = seam.caller(self, depth=_FRAMES_TO_HOROVOD)
+        transaction = Transaction.of(optimizer, self)
+        return transaction.start(seam.parameter_of(optimizer, tensor, likely), tensor)
 
     def decompress(self, tensor: Tensor, ctx: Ticket | None) -> Tensor:
         """Called by Horovod with the reduced tensor and the ticket. Returns the gradient that the optimizer

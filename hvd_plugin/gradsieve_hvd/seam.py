@@ -24,20 +24,19 @@ from gradsieve.errors import ConfigurationError
 _FRAMES_ABOVE_COMPRESS = 2  # compress <- (list comprehension <-) _allreduce_grad_async
 
 
-def caller(compressor: object, gradient: Tensor, depth: int) -> tuple[Any, Parameter]:
-    """Return the Horovod optimizer whose method is calling ``compress``, and the gradient's parameter.
+def caller(compressor: object, depth: int) -> tuple[Any, object]:
+    """Return the Horovod optimizer whose method is calling ``compress``, and that method's ``p``, if any.
 
     ``depth`` is the number of frames between this function and Horovod's (1: the direct caller's caller).
 
     Raises:
-        ConfigurationError: the caller is no ``DistributedOptimizer``, or the tensor is no gradient of its
-            parameters.
+        ConfigurationError: the caller is no ``DistributedOptimizer``.
     """
     frame = sys._getframe(depth + 1)
     for _ in range(_FRAMES_ABOVE_COMPRESS):
         owner = frame.f_locals.get("self")
         if isinstance(owner, Optimizer) and getattr(owner, "_compression", None) is compressor:
-            return owner, parameter_of(owner, gradient, frame.f_locals.get("p"))
+            return owner, frame.f_locals.get("p")
         if frame.f_back is None:
             break
         frame = frame.f_back
@@ -87,7 +86,7 @@ def reduction_name(op: Any) -> str:
     return names.get(op, str(op))
 
 
-def parameter_of(optimizer: Any, gradient: Tensor, likely: Any = None) -> Parameter:
+def parameter_of(optimizer: Any, gradient: Tensor, likely: object = None) -> Parameter:
     """Return the parameter whose ``.grad`` is this very tensor.
 
     ``likely`` (the caller's loop variable) is looked at first: searching through all parameters for each

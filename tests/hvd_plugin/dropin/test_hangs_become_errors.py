@@ -49,11 +49,13 @@ class Branches(nn.Module):
         super().__init__()
         self.shared, self.left, self.right = nn.Linear(60, 10), nn.Linear(60, 10), nn.Linear(60, 10)
     def forward(self, x):
-        return self.shared(x) + (self.left(x) if hvd.rank() == 0 and self.diverge else self.right(x) +
-        self.left(x))
+        with_right = hvd.rank() != 0 or not self.diverge
+        return self.shared(x) + self.left(x) + (self.right(x) if with_right else 0)
+
 model = Branches()
-optimizer = distribute(hvd, model, laplace(timeout_seconds=5), groups=[list(model.left.parameters()) +
-list(model.right.parameters())]) model.diverge = False
+group = [*model.left.parameters(), *model.right.parameters()]
+optimizer = distribute(hvd, model, laplace(timeout_seconds=5), groups=[group])
+model.diverge = False
 train(hvd, model, optimizer, steps=1)
 model.diverge = True
 optimizer.zero_grad()
@@ -64,7 +66,7 @@ optimizer.step()
 """,
         tmp_path,
         "no answer from at least one rank within 5 s",
-        "'right.weight'",
+        "'left.weight'",
         "the ranks differ in which parameters receive a gradient while groups is set",
     )
 

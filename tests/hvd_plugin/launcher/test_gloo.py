@@ -32,6 +32,7 @@ def test_the_first_rank_to_fail_gives_the_status(launcher):
 
 
 def test_ranks_meet_through_gloo_on_an_emulated_link(launcher, emulated_link_allowed):
-    done = launcher.run("-np", "2", "--gloo", "--link", "100mbit", "--", "python", "-c", SUM)
-    assert sorted(done.stdout.splitlines()) == [f"rank {r} local 1 sum 1.0 gloo True" for r in range(2)]
+    # Tagged, because only then do lines of different ranks arrive whole.
+    done = launcher.run("-np", "2", "--gloo", "--link", "100mbit", "--tag-output", "--", "python", "-c", SUM)
+    assert sorted(done.stdout.splitlines()) == [f"[{r}] rank {r} local 1 sum 1.0 gloo True" for r in range(2)]
     assert launcher.left_over() == []
