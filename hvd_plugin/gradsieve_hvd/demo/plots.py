@@ -15,12 +15,15 @@ _METHOD_NAMES = {
     "laplace": "Laplace",
 }
 
+_MARKERS = {"dense": "s", "fp16": "D", "topk": "^", "group_topk": "v", "laplace": "o"}
+
 
 def plot_accuracy(summaries: Sequence[Summary], conditions: str, path: Path) -> None:
     """Accuracy (or loss) against the bytes that a step sends: the upper left (lower left) is where one wants
     to be.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     tasks = list(dict.fromkeys(summary.task for summary in summaries))
     figure = Figure(figsize=(5.2 * len(tasks), 4.2), layout="constrained")
@@ -39,11 +42,13 @@ def plot_accuracy(summaries: Sequence[Summary], conditions: str, path: Path) -> 
                 alpha=0.5,
             )
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())  # else they overlap where the axis spans one decade
         axes.set_xlabel("kB sent per step and rank")
         axes.set_ylabel(
             "test accuracy, %" if summary.metric == "accuracy" else "test loss, nats per character"
         )
         axes.set_title(task)
+        axes.margins(0.15, 0.6)  # differences within a point shall not fill the axis
         axes.grid(alpha=0.3)
         axes.legend(loc="best", fontsize="small")
     figure.suptitle(conditions, fontsize="medium")

@@ -17,8 +17,8 @@ _FIGURES = (
     "exchange\nms",
     "payload\nkB/step",
     "sent\nkB/step",
-    "bytes\nvs dense",
-    "step\nvs dense",
+    "times fewer\nbytes",
+    "times\nfaster",
 )
 _METRICS = ("accuracy", "loss")
 
@@ -104,6 +104,6 @@ def _cells(summary: Summary, dense: Summary | None) -> list[str]:
         f"{1e3 * summary.exchange_seconds:.0f}",
         f"{summary.payload_bytes / 1e3:,.1f}",
         "-" if summary.wire_bytes is None else f"{summary.wire_bytes / 1e3:,.1f}",
-        "-" if dense is None else f"{dense.bytes_sent / summary.bytes_sent:.1f}x less",
-        "-" if dense is None else f"{dense.step_seconds / summary.step_seconds:.1f}x faster",
+        "-" if dense is None else f"{dense.bytes_sent / summary.bytes_sent:.1f}",
+        "-" if dense is None else f"{dense.step_seconds / summary.step_seconds:.1f}",
     ]
