@@ -48,8 +48,7 @@ class Residual:
     """One tensor's residual.
 
     Memory: two fp32 buffers of N elements. Committing swaps them, so neither commit nor rollback touches an
-        element,
-    and a rollback restores the residual bit for bit.
+    element, and a rollback restores the residual bit for bit.
     """
 
     def __init__(self, elements: int, device: torch.device | str = "cpu") -> None:

@@ -2,9 +2,8 @@
 
 A new N-sized CPU tensor costs a page fault per 4 KiB at its first touch, which for some of the passes here is
 more than the pass itself. So every thread keeps one buffer per dtype, as long as the largest tensor it has
-seen: 5 bytes per element of that tensor (int32 and bool). On accelerators torch's caching allocator already
-    does this,
-and knows about streams, which a buffer of ours would not.
+seen: at most 5 bytes per element of that tensor (int32 and bool). On accelerators torch's caching allocator
+already does this, and knows about streams, which a buffer of ours would not.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ def plot_accuracy(summaries: Sequence[Summary], conditions: str, path: Path) -> 
         for summary in (summary for summary in summaries if summary.task == task):
             factor = 100.0 if summary.metric == "accuracy" else 1.0
             label = _METHOD_NAMES.get(summary.method, summary.method)
+            marker = _MARKERS.get(summary.method, "o")
             (line,) = axes.plot(
-                summary.bytes_sent / 1e3, factor * summary.value, "o", markersize=9, label=label
+                summary.bytes_sent / 1e3, factor * summary.value, marker, markersize=9, label=label, alpha=0.7
             )
             axes.plot(
                 [summary.bytes_sent / 1e3] * len(summary.values),
@@ -48,7 +49,9 @@ def plot_accuracy(summaries: Sequence[Summary], conditions: str, path: Path) -> 
             "test accuracy, %" if summary.metric == "accuracy" else "test loss, nats per character"
         )
         axes.set_title(task)
-        axes.margins(0.15, 0.6)  # differences within a point shall not fill the axis
+        axes.margins(0.15)
+        if summary.metric == "accuracy":  # differences within a point shall not fill the axis
+            axes.set_ylim(axes.get_ylim()[0] - 1, min(100, axes.get_ylim()[1] + 1))
         axes.grid(alpha=0.3)
         axes.legend(loc="best", fontsize="small")
     figure.suptitle(conditions, fontsize="medium")
