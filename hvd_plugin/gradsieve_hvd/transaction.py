@@ -48,9 +48,8 @@ class Transaction:
     optimizer: Any
     compressor: HorovodCompressor
     entries: dict[Parameter, Entry] = field(default_factory=dict)
-    open_tickets: dict[Parameter, Ticket] = field(
-        default_factory=dict
-    )  # handed out, not yet redeemed by decompress
+    # Handed out by compress and not yet redeemed by decompress.
+    open_tickets: dict[Parameter, Ticket] = field(default_factory=dict)
     step: int = 0  # optimizer steps that were really taken: the clock of density warm-up, equal on all ranks
     counter: StepCounter = field(default_factory=StepCounter)
     _settings_compared: bool = False
@@ -92,8 +91,7 @@ class Transaction:
     def _compresses(self, parameter: Parameter) -> bool:
         return parameter.dtype in _COMPRESSIBLE and parameter.numel() >= self.compressor.config.min_elements
 
-    # ---- compress
-    # -------------------------------------------------------------------------------------------------
+    # -- compress --
 
     def start(self, parameter: Parameter, gradient: Tensor) -> tuple[Tensor, Ticket]:
         """Begin a gradient's exchange; return the tensor that Horovod shall all-reduce beside it, and the
@@ -164,8 +162,7 @@ class Transaction:
     def _path(self, parameter: Parameter) -> str:
         return "sparse" if self._compresses(parameter) else "dense"
 
-    # ---- decompress
-    # -----------------------------------------------------------------------------------------------
+    # -- decompress --
 
     def finish(self, reduced: Tensor, ticket: Ticket) -> Tensor:
         """Return what becomes ``p.grad``; ``ticket.gradient`` is overwritten with it.
@@ -212,8 +209,7 @@ class Transaction:
         divisor = ranks if seam.reduction_name(self.optimizer.op) == "Average" else 1
         sum_into(ticket.gradient, payloads, ticket.scale / divisor)
 
-    # ---- the step
-    # -------------------------------------------------------------------------------------------------
+    # -- the step --
 
     def _before_step(self, *_: Any) -> None:
         """Optimizer step pre-hook. Horovod's optimizer runs it twice: before its ``synchronize()`` and after,
