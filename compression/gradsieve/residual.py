@@ -12,15 +12,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from gradsieve.accumulated import Accumulated
 from gradsieve.errors import ConfigurationError
+from gradsieve.kernels import accumulate, as_accumulated
 from gradsieve.selection import Selection
 
 
 class ErrorFeedback(Protocol):
     """A transaction per step: begin, keep, then commit or rollback."""
 
-    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Tensor:
-        """Return the accumulated gradient (fp32 [N], flat); ``gradient`` is not mutated."""
+    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
+        """Return the accumulated gradient; ``gradient`` is not mutated, and must not be before ``keep``."""
         ...
 
     def keep(self, selection: Selection, sent: Tensor) -> None:
@@ -54,23 +56,19 @@ class Residual:
     def __init__(self, elements: int, device: torch.device | str = "cpu") -> None:
         self._committed = torch.zeros(elements, dtype=torch.float32, device=device)
         self._pending = torch.empty_like(self._committed)
+        self._accumulated = as_accumulated(self._pending)
         self._open = False
 
-    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Tensor:
-        """Return a = gradient * unscale + residual, fp32 [N], flat in row-major order of the gradient's
-        shape.
+    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
+        """Return a = gradient * unscale + residual, flat in row-major order of the gradient's shape.
 
-        The result is a buffer of this object: valid until the next ``begin``, changed by ``keep``.
-        ``gradient`` may have any shape of N elements, any strides, fp16, bf16 or fp32; it is not mutated. A
-        step that was neither committed nor rolled back is rolled back.
+        It is made in a buffer of this object: valid until the next ``begin``, changed by ``keep``.
+        ``gradient`` may have any shape of N elements, any strides, fp16, bf16 or fp32; it is not mutated, and
+        must not be before ``keep``. A step that was neither committed nor rolled back is rolled back.
         """
         self.rollback()
-        if gradient.dtype == torch.float32 and gradient.is_contiguous():
-            torch.add(self._committed, gradient.detach().view(-1), alpha=unscale, out=self._pending)
-        else:
-            self._pending.view(gradient.shape).copy_(gradient.detach())
-            torch.add(self._committed, self._pending, alpha=unscale, out=self._pending)
-        return self._pending
+        self._accumulated = accumulate(gradient.detach(), unscale, self._committed, self._pending)
+        return self._accumulated
 
     def keep(self, selection: Selection, sent: Tensor) -> None:
         """Leave in the pending residual what is not sent, and of what is sent the part that rounding took
@@ -79,7 +77,7 @@ class Residual:
         ``sent`` (fp32 [K]) is what receivers see of ``selection.values``; where they are equal exactly 0
         remains.
         """
-        self._pending.index_copy_(0, selection.indices, selection.values - sent)
+        self._accumulated.leave_rest(selection, sent)
         self._open = True
 
     def commit(self) -> None:
@@ -118,12 +116,10 @@ class Residual:
 class NoResidual:
     """Error feedback switched off (the null object): what is not sent is lost, nothing is kept or saved."""
 
-    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Tensor:
-        """Return ``gradient * unscale`` as fp32 [N], flat; the gradient's own memory where nothing has to
-        change.
-        """
+    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
+        """Return ``gradient * unscale``, flat; in the gradient's own memory where nothing has to change."""
         flat = gradient.detach().reshape(-1).to(torch.float32).contiguous()
-        return flat if unscale == 1.0 else flat * unscale
+        return as_accumulated(flat if unscale == 1.0 else flat * unscale)
 
     def keep(self, selection: Selection, sent: Tensor) -> None:
         """Do nothing."""

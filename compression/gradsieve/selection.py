@@ -6,9 +6,12 @@ Shapes: ``a_N`` is a flat tensor of N elements, ``K`` the number of selected ent
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from gradsieve.accumulated import Accumulated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,8 +32,10 @@ class Selection:
 class Selector(Protocol):
     """Chooses entries by magnitude; pure, so one instance may serve many tensors."""
 
-    def select(self, accumulated: Tensor, density: float, warm: float | None) -> Selection:
-        """Return what to send of ``accumulated`` (fp32 [N], flat, contiguous, not mutated) at ``density``.
+    def select(self, accumulated: Accumulated | Tensor, density: float, warm: float | None) -> Selection:
+        """Return what to send of ``accumulated`` at ``density``; a tensor must be fp32 [N], flat, contiguous.
+
+        Neither is mutated, but the accumulated gradient may be added up by being asked.
 
         ``warm`` is the threshold of this tensor's last selection, None for the first. It may save time, and
         for the Laplace rule it is part of the rule; a wrong one is never an error.

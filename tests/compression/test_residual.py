@@ -12,7 +12,7 @@ def selection(accumulated: torch.Tensor, indices: list[int]) -> Selection:
 
 
 def take(residual: Residual, gradient: torch.Tensor, indices: list[int]) -> torch.Tensor:
-    chosen = selection(residual.begin(gradient), indices)
+    chosen = selection(residual.begin(gradient).tensor(), indices)
     residual.keep(chosen, chosen.values)
     return chosen.values
 
@@ -31,7 +31,7 @@ def test_a_committed_step_leaves_what_was_not_sent():
 
 def test_what_rounding_took_from_a_sent_value_stays():
     residual = Residual(2)
-    chosen = selection(residual.begin(torch.tensor([1.5, 4.0])), [0])
+    chosen = selection(residual.begin(torch.tensor([1.5, 4.0])).tensor(), [0])
     residual.keep(chosen, torch.tensor([1.25]))
     residual.commit()
     assert stored(residual) == [0.25, 4.0]
@@ -100,7 +100,7 @@ def test_a_step_that_kept_nothing_commits_nothing():
 def test_any_layout_and_dtype_is_read_in_row_major_order_and_left_alone(feedback, gradient, dtype, unscale):
     given = gradient.to(dtype)
     before = given.clone()
-    accumulated = feedback.begin(given, unscale)
+    accumulated = feedback.begin(given, unscale).tensor()
     assert accumulated.dtype == torch.float32
     assert accumulated.is_contiguous()
     assert accumulated.tolist() == [value * unscale for value in before.float().flatten().tolist()]
@@ -108,7 +108,7 @@ def test_any_layout_and_dtype_is_read_in_row_major_order_and_left_alone(feedback
 
 
 def test_a_scalar_gradient_is_one_element():
-    assert Residual(1).begin(torch.tensor(3.0)).tolist() == [3.0]
+    assert Residual(1).begin(torch.tensor(3.0)).tensor().tolist() == [3.0]
 
 
 def test_a_state_is_a_copy_in_both_directions():

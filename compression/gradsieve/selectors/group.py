@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from gradsieve.accumulated import Accumulated
 from gradsieve.density import entries_per_group
-from gradsieve.kernels import reference
+from gradsieve.kernels import as_accumulated
 from gradsieve.selection import Selection
 
 
@@ -20,11 +21,16 @@ class GroupTopKSelector:
 
     group_size: int
 
-    def select(self, accumulated: Tensor, density: float, warm: float | None) -> Selection:  # noqa: ARG002
-        """See :class:`gradsieve.selection.Selector`. ``warm`` is not used: groups have a threshold each."""
-        return reference.group_top_k(
-            accumulated,
+    def select(
+        self,
+        accumulated: Accumulated | Tensor,
+        density: float,
+        warm: float | None,  # noqa: ARG002 - groups have a threshold each
+    ) -> Selection:
+        """See :class:`gradsieve.selection.Selector`. ``warm`` is not used."""
+        source = as_accumulated(accumulated)
+        return source.group_top_k(
             self.group_size,
             per_group=entries_per_group(density, self.group_size),
-            in_last=entries_per_group(density, accumulated.numel() % self.group_size),
+            in_last=entries_per_group(density, source.elements % self.group_size),
         )

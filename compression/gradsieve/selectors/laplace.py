@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from gradsieve.accumulated import Accumulated, Candidates
 from gradsieve.density import entries_to_keep, scaled
-from gradsieve.kernels import reference
+from gradsieve.kernels import as_accumulated
+from gradsieve.kernels.magnitude import TOP, pattern_of
 from gradsieve.selection import Selection
+from gradsieve.selectors.lowering import at_least
+
+_EIGHTH_OCTAVE = 1 << 20  # pattern distance of a factor of about 1.1
+_QUARTER_OCTAVE = 1 << 21  # of about 1.2: seen in training, the next threshold is hardly ever lower
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +28,36 @@ class LaplaceSelector:
 
     band: tuple[float, float]
 
-    def select(self, accumulated: Tensor, density: float, warm: float | None) -> Selection:
-        """See :class:`gradsieve.selection.Selector`. A ``warm`` threshold that the band accepts is kept."""
-        count = entries_to_keep(density, accumulated.numel())
-        fewest, most = self._accepted(count, accumulated.numel())
-        return reference.laplace_top_k(accumulated, count, fewest, most, warm)
+    def select(self, accumulated: Accumulated | Tensor, density: float, warm: float | None) -> Selection:
+        """See :class:`gradsieve.selection.Selector`. A ``warm`` threshold that the band accepts is kept.
+
+        1. Guess the threshold: the last step's, ``warm``, else the Laplace estimate mean|a| * ln(N / k).
+        2. List what reaches it. If the band accepts that number, keep these: usually the only pass over N.
+        3. If they are too few, list what reaches a quarter of an octave less; less still, by steps that
+           double, until they are enough or all the non-zeros. This is the lower end of the method's bracket
+           [0, max|a|], reached from above **(r)**. Keep all of them if the band allows.
+        4. Else bisect, counting listed entries only, until between ``fewest`` and ``most`` are left.
+        5. Ties may make the band unreachable: more than ``most`` reach a pattern and fewer than ``fewest``
+           the next. Then keep exactly k, of the tied ones those with the lowest indices.
+
+        Zeros are never selected.
+        """
+        source = as_accumulated(accumulated)
+        count = entries_to_keep(density, source.elements)
+        fewest, most = self._accepted(count, source.elements)
+        guess = max(_estimate(source, count) if not warm else pattern_of(warm), 1)
+        listed = source.reaching(guess, margin=_QUARTER_OCTAVE, likely=True)
+        if fewest <= listed.count <= most:
+            return listed.select(guess)
+        lower = guess
+        if listed.count < fewest:
+            listed = at_least(source, fewest, max(guess - _QUARTER_OCTAVE, 1), floor=1)
+            lower = listed.lowest()
+            if listed.count <= most:
+                return listed.select(lower)
+        threshold = _bisect(listed, lower, guess, fewest, most)
+        at_most = count if listed.count_reaching(threshold) > most else None
+        return listed.select(threshold, at_most)
 
     def _accepted(self, count: int, elements: int) -> tuple[int, int]:
         if count == elements:
@@ -35,3 +66,33 @@ class LaplaceSelector:
                 count,
             )  # density 1 promises to equal dense training, so nothing but zeros may stay behind
         return math.ceil(scaled(self.band[0], count)), min(math.floor(scaled(self.band[1], count)), elements)
+
+
+def _estimate(source: Accumulated, count: int) -> int:
+    """Return the pattern of mean|a| * ln(N / k), the most likely threshold (method E, step 1)."""
+    if count == 0:
+        return 0
+    return pattern_of(source.mean_magnitude() * math.log(source.elements / count))
+
+
+def _bisect(candidates: Candidates, lower: int, guess: int, fewest: int, most: int) -> int:
+    """Return a pattern that the band accepts, or the highest that too many candidates reach.
+
+    More than ``most`` candidates reach ``lower``; nothing reaches TOP. Until a probe has found a pattern too
+    high, probes go up from ``guess`` by strides that double.
+    """
+    upper, probe, stride = TOP, guess, _EIGHTH_OCTAVE
+    if probe == lower:
+        probe = lower + stride
+    while upper - lower > 1:
+        if not lower < probe < upper:
+            probe = (lower + upper) // 2
+        reached = candidates.count_reaching(probe)
+        if fewest <= reached <= most:
+            return probe
+        if reached > most:
+            lower, probe = probe, probe + stride if upper == TOP else 0
+            stride *= 2
+        else:
+            upper, probe = probe, 0
+    return lower

@@ -1,0 +1,244 @@
+"""The rules' questions answered on CPUs by compiled loops: in the usual step with one pass over memory.
+
+A pass uses as many threads as torch does (``torch.set_num_threads``) on tensors that are worth it; results do
+not depend on their number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gradsieve.kernels import groups, loops
+from gradsieve.kernels.lanes import LANES
+from gradsieve.kernels.lists import Lists, fill
+from gradsieve.kernels.magnitude import SIGN_OFF, fixed_point_mean, magnitude_of
+from gradsieve.kernels.parts import beside_each_other, spans
+from gradsieve.kernels.scratch import borrow
+from gradsieve.selection import Selection
+
+Floats = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
+
+
+class CpuCandidates:
+    """See :class:`gradsieve.accumulated.Candidates`."""
+
+    def __init__(self, places: Places, values: Floats) -> None:
+        self._places = places
+        self._values = values
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return self._places.size
+
+    def count_reaching(self, pattern: int) -> int:
+        """Return how many of them reach ``pattern``."""
+        return loops.count_reaching(self._values, pattern) if pattern <= SIGN_OFF else 0
+
+    def lowest(self) -> int:
+        """Return their smallest pattern, 0 if there are none."""
+        return loops.lowest_pattern(self._values) if self.count else 0
+
+    def nth_largest(self, number: int) -> int:
+        """Return the ``number``-th largest pattern."""
+        patterns = self._values.view(np.int32) & np.int32(SIGN_OFF)
+        return int(np.partition(patterns, self.count - number)[self.count - number])
+
+    def select(self, pattern: int, at_most: int | None = None) -> Selection:
+        """Return those that reach ``pattern``, of those at it only the first if they are too many."""
+        kept, ties = self.count_reaching(pattern), self.count
+        if at_most is not None and kept > at_most:
+            kept, ties = at_most, at_most - self.count_reaching(pattern + 1)
+        if kept == self.count:
+            return _selection(self._places.copy(), self._values.copy(), pattern)
+        places, values = np.empty(kept + 1, np.int64), np.empty(kept + 1, np.float32)
+        loops.pick(self._places, self._values, pattern, ties, places, values)
+        return _selection(places[:kept], values[:kept], pattern)
+
+
+class CpuSum:
+    """See :class:`gradsieve.accumulated.Accumulated`: added up while answering the first question."""
+
+    def __init__(self, accumulated: Tensor) -> None:
+        self._tensor = accumulated
+        self._out: Floats = accumulated.detach().numpy()
+        self._terms: tuple[Floats, float, Floats] | None = None
+        self._lists: list[Lists] = []
+        self._taken: int | None = None  # what reached this pattern is listed, and 0 in the sum
+        self._noted = range(0)  # the patterns that the lists and what is noted near answer for
+
+    @classmethod
+    def of(cls, gradient: Tensor, scale: float, residual: Tensor, out: Tensor) -> CpuSum:
+        """Return ``gradient * scale + residual``, to be made in ``out``, which is aligned as torch allocates.
+
+        Gradients that are not contiguous fp32 are copied first: one pass more.
+        """
+        gradient = gradient.detach()
+        if gradient.dtype != torch.float32 or not gradient.is_contiguous():
+            flat = borrow(gradient.numel(), torch.float32, gradient.device)
+            flat.view(gradient.shape).copy_(gradient)
+            gradient = flat
+        lazy = cls(out)
+        lazy._terms = (gradient.view(-1).numpy(), scale, residual.numpy())
+        return lazy
+
+    @property
+    def elements(self) -> int:
+        """N."""
+        return self._out.size
+
+    def tensor(self) -> Tensor:
+        """Return a itself, adding it up if that has not happened."""
+        if self._terms is not None:
+            self._sum_and_list(self._terms, SIGN_OFF, SIGN_OFF, take=False)
+        self._put_back()
+        return self._tensor
+
+    def reaching(self, pattern: int, margin: int = 0, *, likely: bool = False) -> CpuCandidates:
+        """Return the elements that reach ``pattern``: from what an earlier pass noted, else by a pass."""
+        if self._terms is not None:
+            self._sum_and_list(self._terms, pattern, max(pattern - margin, 0), take=likely)
+        elif pattern in self._noted and all(part.owner is self for part in self._lists):
+            return self._near(pattern)
+        else:
+            self._list(pattern)
+        return _joined([(part.places[: part.listed], part.values[: part.listed]) for part in self._lists])
+
+    def leave_rest(self, selection: Selection, sent: Tensor) -> None:
+        """Replace the selected elements by what is left of them when ``sent`` is taken away."""
+        places, values, rests = selection.indices.numpy(), selection.values.numpy(), sent.numpy()
+        if self._taken is None:
+            loops.leave_rest(self._out, places, values, rests)
+        elif sent is not selection.values or not self._is_what_was_taken(selection):
+            self._leave_rest_of_taken(places, rests)
+        self._taken = None
+
+    def mean_magnitude(self) -> float:
+        """Return mean |a|."""
+        numbers = self.tensor().numpy()
+        parts = spans(self.elements)
+        largest = max(beside_each_other(lambda part: loops.largest_pattern(numbers, *part), parts))
+        return fixed_point_mean(
+            largest,
+            self.elements,
+            lambda scale: sum(
+                beside_each_other(lambda part: loops.fixed_point_sum(numbers, *part, scale), parts)
+            ),
+        )
+
+    def group_top_k(self, group_size: int, per_group: int, in_last: int) -> Selection:
+        """Return the ``per_group`` largest of every group, adding up each group as it is looked at."""
+        if group_size % LANES:
+            self.tensor()
+        summing = self._terms is not None
+        gradient, scale, residual = self._terms or (self._out, 1.0, self._out)
+
+        def list_groups(part: tuple[int, int]) -> tuple[Places, Floats]:
+            start, stop = part
+            whole, rest = divmod(stop - start, group_size)
+            kept = whole * per_group + (in_last if rest else 0)
+            places, values = np.empty(kept + 1, np.int64), np.empty(kept + 1, np.float32)
+            keys, order = np.empty((2, group_size + LANES), np.int64)
+            sizes = (group_size, per_group, in_last)
+            groups.group_top_k(
+                gradient,
+                scale,
+                residual,
+                self._out,
+                summing,
+                start,
+                stop,
+                *sizes,
+                keys,
+                order,
+                places,
+                values,
+            )
+            return places[:kept], values[:kept]
+
+        listed = _joined(beside_each_other(list_groups, spans(self.elements, group_size)))
+        self._terms = None
+        return listed.select(listed.lowest())
+
+    def _sum_and_list(
+        self, terms: tuple[Floats, float, Floats], upper: int, lower: int, *, take: bool
+    ) -> None:
+        gradient, scale, residual = terms
+
+        def work(part: Lists) -> int:
+            return loops.sum_and_list(
+                *(gradient, scale, residual, self._out, part.start, part.stop, upper, lower, take),
+                *(part.places, part.values, part.near),
+            )
+
+        self._lists = fill(self, spans(self.elements), work)
+        self._noted = range(lower, upper + 1)
+        self._taken = upper if take else None
+        self._terms = None
+
+    def _require_lists(self) -> None:
+        if not all(part.owner is self for part in self._lists):
+            raise RuntimeError(
+                "an accumulated gradient was asked after another one in the same thread; "
+                "finish with one (leave_rest) before asking the next"
+            )
+
+    def _is_what_was_taken(self, selection: Selection) -> bool:
+        """Whether the pass that listed these has already left nothing of them."""
+        taken = sum(part.listed for part in self._lists)
+        return selection.indices.numel() == taken and selection.threshold == magnitude_of(self._taken or 0)
+
+    def _leave_rest_of_taken(self, places: Places, sent: Floats) -> None:
+        self._require_lists()
+        done = 0
+        for part in self._lists:
+            listed = slice(0, part.listed)
+            done = loops.leave_rest_of_taken(
+                self._out, part.places[listed], part.values[listed], places, sent, done
+            )
+        self._out[places[done:]] -= sent[done:]
+
+    def _put_back(self) -> None:
+        """Undo what the adding pass took out of the sum."""
+        if self._taken is not None:
+            self._require_lists()
+            for part in self._lists:
+                loops.put(self._out, part.places[: part.listed], part.values[: part.listed])
+        self._taken = None
+
+    def _list(self, pattern: int) -> None:
+        def work(part: Lists) -> int:
+            return loops.list_reaching(self._out, part.start, part.stop, pattern, part.places, part.values)
+
+        self._put_back()
+        self._lists = fill(self, spans(self.elements), work)
+        self._noted = range(pattern, pattern + 1)
+
+    def _near(self, pattern: int) -> CpuCandidates:
+        merged = []
+        for part in self._lists:
+            groups = -(-(part.stop - part.start) // LANES)
+            room = part.listed + loops.count_near(part.near, groups) + 1
+            places, values = np.empty(room, np.int64), np.empty(room, np.float32)
+            length = loops.list_near(
+                *(part.places, part.values, part.listed, self._out, part.start, part.stop, part.near),
+                *(pattern, places, values),
+            )
+            merged.append((places[:length], values[:length]))
+        return _joined(merged)
+
+
+def _joined(parts: list[tuple[Places, Floats]]) -> CpuCandidates:
+    if len(parts) == 1:
+        return CpuCandidates(*parts[0])
+    return CpuCandidates(
+        np.concatenate([places for places, _ in parts]), np.concatenate([values for _, values in parts])
+    )
+
+
+def _selection(places: Places, values: Floats, pattern: int) -> Selection:
+    return Selection(torch.from_numpy(places), torch.from_numpy(values), magnitude_of(pattern))

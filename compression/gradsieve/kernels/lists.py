@@ -1,0 +1,87 @@
+"""Room for what a pass lists, kept from step to step so that no step pays for fresh pages.
+
+Memory per calling thread: about one byte per element of its largest tensor, more after a step that listed
+more than a sixteenth of the elements.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gradsieve.kernels.lanes import LANES
+from gradsieve.kernels.parts import beside_each_other
+
+_ELEMENTS_PER_ENTRY = 16  # six times what a density of 1 % lists
+
+
+@dataclass(slots=True)
+class Lists:
+    """One part's lists; see :mod:`gradsieve.kernels.loops`.
+
+    owner: whose lists these are now. start, stop: the part.
+    places, values: the first ``listed`` entries are listed; if that exceeds the room, the rest was only
+    counted. near: one bit per element.
+    """
+
+    places: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float32]
+    near: npt.NDArray[np.uint32]
+    owner: object = None
+    start: int = 0
+    stop: int = 0
+    listed: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was counted is listed."""
+        return self.listed <= self.places.size - LANES
+
+    def make_room(self, entries: int) -> None:
+        """Have room for ``entries``; what is listed may be lost."""
+        if self.places.size < entries + LANES:
+            self.places = np.empty(entries + LANES, np.int64)
+            self.values = np.empty(entries + LANES, np.float32)
+
+
+class _OfThisThread(threading.local):
+    def __init__(self) -> None:
+        self.parts: list[Lists] = []
+
+
+_scratch = _OfThisThread()
+
+
+def fill(owner: object, spans: list[tuple[int, int]], work: Callable[[Lists], int]) -> list[Lists]:
+    """Return this thread's lists for these parts after ``work`` has filled them, parts beside each other.
+
+    ``work`` returns how many entries there are. If they did not fit it is asked again, with room for them.
+    Valid until the next call in this thread, which shows in their ``owner``.
+    """
+    parts = [_with_room(number, *span) for number, span in enumerate(spans)]
+    for part in parts:
+        part.owner = owner
+    for part, listed in zip(parts, beside_each_other(work, parts), strict=True):
+        part.listed = listed
+    if not all(part.complete for part in parts):
+        for part in parts:
+            part.make_room(part.listed + part.listed // 4)
+        return fill(owner, spans, work)
+    return parts
+
+
+def _with_room(number: int, start: int, stop: int) -> Lists:
+    parts = _scratch.parts
+    if number == len(parts):
+        parts.append(Lists(np.empty(0, np.int64), np.empty(0, np.float32), np.empty(0, np.uint32)))
+    part = parts[number]
+    part.start, part.stop = start, stop
+    part.make_room((stop - start) // _ELEMENTS_PER_ENTRY + 4 * LANES)
+    words = (stop - start) // LANES + 1
+    if part.near.size < words:
+        part.near = np.empty(words, np.uint32)
+    return part

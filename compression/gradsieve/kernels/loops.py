@@ -1,0 +1,255 @@
+"""The compiled loops of :mod:`gradsieve.kernels.cpu`: one thread's part of a pass each.
+
+Numbers are fp32 and compared by the patterns of their magnitudes (:mod:`gradsieve.kernels.magnitude`). Parts
+start at multiples of 32 elements. Nothing here allocates, and nothing depends on what runs beside it.
+
+``places`` and ``values`` are lists with room: what does not fit is counted and not written. A number that
+reaches ``lower`` but not ``upper`` is *near*; near ones are noted as bits, 32 to a word, so that a second
+look at them needs no second pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gradsieve.kernels.jit import compiled
+from gradsieve.kernels.lanes import LANES, bits_set, lowest_bit, reaching, sum_reaching
+
+Array = Any  # numpy arrays to the caller; the signatures say which
+Number = Any
+
+_F4, _I8, _U4 = "float32[::1]", "int64[::1]", "uint32[::1]"
+_SIGN_OFF = np.int32(0x7FFFFFFF)
+_HALF = np.uint64(0xFFFFFFFF)
+_ONE = np.uint32(1)
+
+
+@compiled(
+    f"int64({_F4}, float32, {_F4}, {_F4}, int64, int64, int32, int32, boolean, {_I8}, {_F4}, {_U4})",
+)
+def sum_and_list(
+    gradient: Array,
+    scale: Number,
+    residual: Array,
+    out: Array,
+    start: int,
+    stop: int,
+    upper: Number,
+    lower: Number,
+    take: bool,
+    places: Array,
+    values: Array,
+    near: Array,
+) -> int:
+    """Make ``out = gradient * scale + residual`` in a part; list what reaches ``upper`` there.
+
+    Returns how many do. ``take``: what reaches ``upper`` is left 0 in ``out``. ``out`` overlaps nothing else and is
+    aligned to 32 bytes.
+    """
+    listed = 0
+    whole = start + (stop - start) // LANES * LANES
+    room = places.size
+    left = upper - np.int32(1) if take else _SIGN_OFF
+    for first in range(start, whole, LANES):
+        masks = sum_reaching(gradient, scale, residual, out, first, upper, lower, left)
+        mask = np.uint32(masks & _HALF)
+        near[(first - start) // LANES] = np.uint32(masks >> np.uint64(LANES)) ^ mask
+        if listed + LANES > room:
+            listed += np.int64(bits_set(mask))
+            continue
+        while mask != 0:
+            place = first + np.int64(lowest_bit(mask))
+            places[listed] = place
+            values[listed] = np.float32(gradient[place] * scale) + residual[place]
+            listed += 1
+            mask = np.uint32(mask & np.uint32(mask - _ONE))
+    patterns = out.view(np.int32)
+    tail = np.uint32(0)
+    for place in range(whole, stop):
+        out[place] = np.float32(gradient[place] * scale) + residual[place]
+        pattern = patterns[place] & _SIGN_OFF
+        if lower <= pattern < upper:
+            tail |= np.uint32(_ONE << np.uint32(place - whole))
+        elif pattern >= upper:
+            if listed < room:
+                places[listed] = place
+                values[listed] = out[place]
+            listed += 1
+            if pattern > left:
+                out[place] = np.float32(0)
+    if whole < stop:
+        near[(whole - start) // LANES] = tail
+    return listed
+
+
+@compiled(f"int64({_F4}, int64, int64, int32, {_I8}, {_F4})")
+def list_reaching(
+    numbers: Array, start: int, stop: int, pattern: Number, places: Array, values: Array
+) -> int:
+    """List what reaches ``pattern`` from ``start`` to ``stop`` and return how many do."""
+    listed = 0
+    whole = start + (stop - start) // LANES * LANES
+    room = places.size
+    for first in range(start, whole, LANES):
+        mask = np.uint32(reaching(numbers, first, pattern, pattern) & _HALF)
+        if listed + LANES > room:
+            listed += np.int64(bits_set(mask))
+            continue
+        while mask != 0:
+            place = first + np.int64(lowest_bit(mask))
+            places[listed] = place
+            values[listed] = numbers[place]
+            listed += 1
+            mask = np.uint32(mask & np.uint32(mask - _ONE))
+    patterns = numbers.view(np.int32)
+    for place in range(whole, stop):
+        if patterns[place] & _SIGN_OFF >= pattern:
+            if listed < room:
+                places[listed] = place
+                values[listed] = numbers[place]
+            listed += 1
+    return listed
+
+
+@compiled(f"int64({_U4}, int64)")
+def count_near(near: Array, groups: int) -> int:
+    """Return how many near ones the first ``groups`` masks hold."""
+    count = 0
+    for group in range(groups):
+        count += np.int64(bits_set(near[group]))
+    return count
+
+
+@compiled(f"int64({_I8}, {_F4}, int64, {_F4}, int64, int64, {_U4}, int32, {_I8}, {_F4})")
+def list_near(
+    places: Array,
+    values: Array,
+    listed: int,
+    numbers: Array,
+    start: int,
+    stop: int,
+    near: Array,
+    pattern: Number,
+    out_places: Array,
+    out_values: Array,
+) -> int:
+    """Merge the list with those near ones that reach ``pattern``, by place; return the new list's length.
+
+    The new list must have one entry's room more than is listed and near.
+    """
+    patterns = numbers.view(np.int32)
+    taken = 0
+    length = 0
+    for first in range(start, stop, LANES):
+        mask = near[(first - start) // LANES]
+        while mask != 0:
+            place = first + np.int64(lowest_bit(mask))
+            mask = np.uint32(mask & np.uint32(mask - _ONE))
+            while taken < listed and places[taken] < place:
+                out_places[length] = places[taken]
+                out_values[length] = values[taken]
+                length += 1
+                taken += 1
+            out_places[length] = place
+            out_values[length] = numbers[place]
+            length += (patterns[place] & _SIGN_OFF) >= pattern
+    while taken < listed:
+        out_places[length] = places[taken]
+        out_values[length] = values[taken]
+        length += 1
+        taken += 1
+    return length
+
+
+@compiled(f"int64({_F4}, int32)")
+def count_reaching(values: Array, pattern: Number) -> int:
+    """Return how many of ``values`` reach ``pattern``."""
+    count = 0
+    for bits in values.view(np.int32):
+        count += (bits & _SIGN_OFF) >= pattern
+    return count
+
+
+@compiled(f"int64({_I8}, {_F4}, int32, int64, {_I8}, {_F4})")
+def pick(
+    places: Array, values: Array, pattern: Number, ties: int, out_places: Array, out_values: Array
+) -> int:
+    """Copy the entries above ``pattern`` and the first ``ties`` of those at it; return how many.
+
+    The target has one entry's room more than is copied.
+    """
+    length = 0
+    for entry in range(places.size):
+        magnitude = values.view(np.int32)[entry] & _SIGN_OFF
+        tied = (magnitude == pattern) & (ties > 0)
+        out_places[length] = places[entry]
+        out_values[length] = values[entry]
+        length += (magnitude > pattern) | tied
+        ties -= tied
+    return length
+
+
+@compiled(f"void({_F4}, {_I8}, {_F4})")
+def put(numbers: Array, places: Array, values: Array) -> None:
+    """Put ``values`` at ``places`` of ``numbers``."""
+    for entry in range(places.size):
+        numbers[places[entry]] = values[entry]
+
+
+@compiled(f"void({_F4}, {_I8}, {_F4}, {_F4})")
+def leave_rest(numbers: Array, places: Array, values: Array, sent: Array) -> None:
+    """Put ``values - sent`` at ``places`` of ``numbers``."""
+    for entry in range(places.size):
+        numbers[places[entry]] = values[entry] - sent[entry]
+
+
+@compiled(f"int64({_F4}, {_I8}, {_F4}, {_I8}, {_F4}, int64)")
+def leave_rest_of_taken(
+    numbers: Array, places: Array, values: Array, selected: Array, sent: Array, done: int
+) -> int:
+    """Put back what was taken at ``places``, less what is ``sent`` of what is ``selected``.
+
+    ``selected`` (increasing) may hold places that were not taken. ``done`` of them have been dealt with;
+    returns how many have been then.
+    """
+    for entry in range(places.size):
+        place = places[entry]
+        while done < selected.size and selected[done] < place:
+            numbers[selected[done]] -= sent[done]
+            done += 1
+        rest = values[entry]
+        if done < selected.size and selected[done] == place:
+            rest -= sent[done]
+            done += 1
+        numbers[place] = rest
+    return done
+
+
+@compiled(f"int32({_F4})")
+def lowest_pattern(values: Array) -> int:
+    """Return the smallest pattern, the largest possible if there are no values."""
+    lowest = _SIGN_OFF
+    for bits in values.view(np.int32):
+        lowest = min(lowest, bits & _SIGN_OFF)
+    return lowest
+
+
+@compiled(f"int32({_F4}, int64, int64)")
+def largest_pattern(numbers: Array, start: int, stop: int) -> int:
+    """Return the largest pattern from ``start`` to ``stop``, 0 if there is none."""
+    largest = np.int32(0)
+    patterns = numbers.view(np.int32)
+    for place in range(start, stop):
+        largest = max(largest, patterns[place] & _SIGN_OFF)
+    return largest
+
+
+@compiled(f"int64({_F4}, int64, int64, float64)")
+def fixed_point_sum(numbers: Array, start: int, stop: int, scale: float) -> int:
+    """Return the sum of trunc(|a| * scale) from ``start`` to ``stop``; |a| * scale is at most 2^30."""
+    total = 0
+    for place in range(start, stop):
+        total += np.int64(abs(np.float64(numbers[place])) * scale)
+    return total
