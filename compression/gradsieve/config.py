@@ -27,8 +27,9 @@ class CompressionConfig(ABC):
     density: fraction of a tensor's entries to send, in (0, 1]. 0.01 is where accuracy is usually kept.
     min_elements: tensors with fewer elements are sent dense, their bytes being few. 10 000 is the size
         threshold of method A **(r)**.
-    value_dtype: number format on the wire. The rounding goes to the residual, so half formats cost no
-        gradient mass.
+    value_dtype: number format on the wire: "float32", "float16", "bfloat16", or "int8", "int4", "int2" (sign
+        and level between the smallest and largest magnitude of 256 values). The rounding goes to the
+        residual, so no format costs gradient mass.
     warmup: density of the first steps; None starts at ``density``.
     error_feedback: keep what was not sent for the next steps. Without it most gradients never arrive.
 

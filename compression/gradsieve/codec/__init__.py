@@ -2,12 +2,11 @@
 
 from gradsieve.codec.decode import decode, split
 from gradsieve.codec.encode import encode, encode_refusal
-from gradsieve.codec.header import HEADER_BYTES, Refusal
+from gradsieve.codec.header import Refusal
 from gradsieve.codec.payload import Payload
 from gradsieve.codec.values import ValueDtype, sent_values
 
 __all__ = [
-    "HEADER_BYTES",
     "Payload",
     "Refusal",
     "ValueDtype",

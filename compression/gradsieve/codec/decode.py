@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gradsieve.codec.header import (
-    HEADER_BYTES,
-    Header,
-    IndexCoding,
-    Refusal,
-    ValueCoding,
-    length_of,
-    open_sealed,
-    unexpected,
-)
-from gradsieve.codec.indices import SPARSE
+from gradsieve.codec.checksum import CHECKSUM_BYTES
+from gradsieve.codec.header import Bytes, Header, IndexCoding, Refusal, ValueCoding, opened, unexpected
+from gradsieve.codec.indices import read_indices
 from gradsieve.codec.payload import Payload
-from gradsieve.codec.values import read_values, value_bytes
+from gradsieve.codec.values import read_values
 from gradsieve.errors import PayloadError
 
 
 def decode(payload: Tensor, elements: int) -> Payload:
     """Return the contents of exactly one payload (uint8 [bytes]) for a tensor of ``elements`` elements.
 
-    The result owns its memory, of which no more is taken than a small multiple of the bytes given, whatever
-    they claim.
+    The result owns its memory. Whatever the bytes claim, no more is taken than 100 bytes for each one given:
+    2 bits may make a position and a value of 12 bytes, and as many are needed on the way.
 
     Raises PayloadError, naming the field, what was found and what was expected, for bytes that are truncated,
     corrupted, foreign, of another version or for a tensor of another size.
     """
-    return _decode(_bytes(payload), elements)
+    data = _bytes(payload)
+    decoded, end = _decode(data, 0, elements)
+    if end != data.size:
+        raise unexpected("length", f"{data.size} bytes", f"{end} bytes", "bytes follow the payload")
+    return decoded
 
 
 def split(buffer: Tensor, payloads: int, elements: int | None = None) -> list[Payload]:
@@ -42,68 +36,65 @@ def split(buffer: Tensor, payloads: int, elements: int | None = None) -> list[Pa
 
     Raises PayloadError as :func:`decode` does, saying which payload it was, and if bytes are left over.
     """
-    rest = _bytes(buffer)
+    data, at = _bytes(buffer), 0
     decoded: list[Payload] = []
     for number in range(payloads):
         try:
-            length = length_of(rest)
-            decoded.append(_decode(rest[:length], elements))
+            payload, at = _decode(data, at, elements)
         except PayloadError as error:
             raise PayloadError(f"payload {number + 1} of {payloads}: {error}") from error
-        elements = decoded[0].elements
-        rest = rest[length:]
-    if len(rest):
+        elements = payload.elements
+        decoded.append(payload)
+    if at != data.size:
         raise unexpected(
-            "length", f"{len(rest)} bytes after {payloads} payloads", "none", "ranks sent more than one each"
+            "length",
+            f"{data.size - at} bytes after {payloads} payloads",
+            "none",
+            "ranks sent more than one each",
         )
     return decoded
 
 
-def _decode(payload: memoryview, elements: int | None) -> Payload:
-    header = open_sealed(payload)
+def _decode(data: Bytes, start: int, elements: int | None) -> tuple[Payload, int]:
+    """Return the payload that starts at byte ``start``, and where the next one starts."""
+    header, at = opened(data, start)
     if elements is not None and header.elements != elements:
         raise unexpected("elements", header.elements, elements, "run the same model on all ranks")
-    body = payload[HEADER_BYTES:]
-    if header.refusal is not Refusal.NONE:
-        return _refusal(header, body)
-    values, index_bytes = _values(header, body)
-    indices = None
-    if header.index_coding is not IndexCoding.DENSE:
-        indices = torch.from_numpy(
-            SPARSE[header.index_coding].read(index_bytes, header.count, header.elements)
-        )
-    return Payload(header.elements, header.epoch, header.refusal, indices, values)
+    end = at + header.body
+    if header.refusal is Refusal.NONE:
+        values, indices = _contents(header, data, at, end)
+    else:
+        _require_nothing(header)
+        values, indices = torch.empty(0), None
+    payload = Payload(header.elements, header.epoch, header.refusal, indices, values)
+    return payload, end + CHECKSUM_BYTES
 
 
-def _refusal(header: Header, body: memoryview) -> Payload:
-    codings = (header.index_coding, header.value_coding)
-    if header.count or len(body) or codings != (IndexCoding.DENSE, ValueCoding.FLOAT32):
-        raise unexpected(
-            "refusal",
-            f"{header.count} values, {len(body)} bytes",
-            "a bare header",
-            "the payload is corrupted",
-        )
-    return Payload(header.elements, header.epoch, header.refusal, None, torch.empty(0))
-
-
-def _values(header: Header, body: memoryview) -> tuple[Tensor, memoryview]:
-    """Return the values and the bytes after them."""
-    size = header.count * value_bytes(header.value_coding)
+def _contents(header: Header, data: Bytes, at: int, end: int) -> tuple[Tensor, Tensor | None]:
     dense = header.index_coding is IndexCoding.DENSE
     if header.count > header.elements or (dense and header.count != header.elements):
         raise unexpected("count", header.count, f"{header.elements} elements", "the payload is corrupted")
-    if size > len(body) or (dense and size != len(body)):
+    values, at = read_values(header, data, at, end)
+    if not dense:
+        indices = read_indices(header.index_coding, data, at, end, header.count, header.elements)
+        return values, torch.from_numpy(indices)
+    if at != end:
+        raise unexpected("length", f"{end - at} bytes after the values", "none", "the payload is corrupted")
+    return values, None
+
+
+def _require_nothing(header: Header) -> None:
+    codings = (header.index_coding, header.value_coding, header.packed)
+    if header.count or header.body or codings != (IndexCoding.DENSE, ValueCoding.FLOAT32, False):
         raise unexpected(
-            "length", f"{len(body)} bytes of data", f"{size} bytes of values", "the payload is corrupted"
+            "refusal",
+            f"{header.count} values, {header.body} bytes",
+            "nothing behind the header",
+            "the payload is corrupted",
         )
-    values = read_values(body, header.count, header.value_coding)
-    if not np.isfinite(values.numpy()).all():  # several times faster than torch's on short arrays
-        raise unexpected("values", "NaN or infinity", "finite numbers", "a rank that has these must refuse")
-    return values, body[size:]
 
 
-def _bytes(payload: Tensor) -> memoryview:
+def _bytes(payload: Tensor) -> Bytes:
     if payload.dtype != torch.uint8 or payload.dim() != 1:
         raise unexpected(
             "bytes",
@@ -111,5 +102,5 @@ def _bytes(payload: Tensor) -> memoryview:
             "a flat torch.uint8 tensor",
             "pass the received bytes",
         )
-    received: npt.NDArray[np.uint8] = payload.detach().cpu().contiguous().numpy()
-    return received.data
+    received: Bytes = payload.detach().cpu().contiguous().numpy()
+    return received

@@ -6,52 +6,64 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradsieve.codec.header import HEADER_BYTES, Header, IndexCoding, Refusal, ValueCoding, seal
-from gradsieve.codec.indices import SPARSE, Indices
-from gradsieve.codec.values import ValueDtype, coding_of, value_bytes, write_values
+from gradsieve.codec.bits import SLACK
+from gradsieve.codec.checksum import CHECKSUM_BYTES
+from gradsieve.codec.header import Bytes, Header, IndexCoding, Refusal, ValueCoding, seal, written
+from gradsieve.codec.indices import no_indices, plan_indices
+from gradsieve.codec.values import (
+    ValueDtype,
+    coding_of,
+    is_floating,
+    patterns_of,
+    plan_values,
+    raw_bytes,
+)
 from gradsieve.selection import Selection
 
 
 def encode(selection: Selection, elements: int, value_dtype: ValueDtype, epoch: int = 0) -> Tensor:
     """Return a selection of a tensor of ``elements`` elements as a payload (uint8 [bytes], CPU, contiguous).
 
-    1. Compute the size of every index coding, and of sending all ``elements`` values without indices.
-    2. Write the smallest: header, values, index bytes. Among equals the first of dense, delta, group16.
+    1. Compute the size of every index coding, and of the values as they are and Golomb-Rice coded.
+    2. Compare with sending all ``elements`` values without indices (floating-point formats only: the levels
+       of the others depend on which values are sent).
+    3. Write the smallest into one buffer: header, values, index bytes, checksum.
 
     Values are rounded as :func:`sent_values` says. The selection may be on any device and is not mutated.
+
+    Raises PayloadError if its indices are not strictly increasing within [0, N) or a value is not finite.
     """
-    values = coding_of(value_dtype)
-    indices: Indices = selection.indices.detach().cpu().numpy()
-    coding = _smallest(indices, elements, value_bytes(values))
-    if coding is IndexCoding.DENSE:
-        dense = torch.zeros(elements).index_copy_(0, selection.indices.cpu(), selection.values.detach().cpu())
-        return _payload(coding, values, epoch, elements, elements, write_values(dense, values))
-    body = write_values(selection.values, values) + SPARSE[coding].write(indices, elements)
-    return _payload(coding, values, epoch, elements, indices.size, body)
+    coding = coding_of(value_dtype)
+    indices = plan_indices(selection.indices.detach().cpu().contiguous().numpy(), elements)
+    patterns = patterns_of(selection.values)
+    values = plan_values(patterns, coding)
+    if is_floating(coding) and raw_bytes(coding, elements) < indices.size + values.size:
+        every = np.zeros(elements, np.uint32)
+        every[indices.indices] = patterns
+        indices, values = no_indices(elements), plan_values(every, coding)
+    body, count = values.size + indices.size, values.numbers.size
+    header = Header(indices.coding, coding, values.packed, Refusal.NONE, epoch, elements, count, body)
+    payload, at = _opened(header)
+    return _sealed(payload, indices.write(payload, values.write(payload, at)))
 
 
 def encode_refusal(elements: int, reason: Refusal = Refusal.NON_FINITE, epoch: int = 0) -> Tensor:
-    """Return the payload (header only) of a rank that sends nothing for this tensor, and why."""
-    header = Header(IndexCoding.DENSE, ValueCoding.FLOAT32, reason, epoch, elements, 0, HEADER_BYTES)
-    return _tensor(seal(header, b""))
+    """Return the payload (without a body) of a rank that sends nothing for this tensor, and why."""
+    header = Header(IndexCoding.DENSE, ValueCoding.FLOAT32, False, reason, epoch, elements, 0, 0)
+    payload, at = _opened(header)
+    return _sealed(payload, at)
 
 
-def _smallest(indices: Indices, elements: int, bytes_per_value: int) -> IndexCoding:
-    sizes = {IndexCoding.DENSE: bytes_per_value * elements}
-    for coding, rule in SPARSE.items():
-        size = rule.size(indices, elements)
-        if size is not None:
-            sizes[coding] = bytes_per_value * indices.size + size
-    return min(sizes, key=lambda coding: (sizes[coding], coding))
+def _opened(header: Header) -> tuple[Bytes, int]:
+    """Return the payload's buffer with the header in it, and where the body starts."""
+    start = written(header)
+    payload = np.empty(len(start) + header.body + CHECKSUM_BYTES + SLACK, np.uint8)
+    payload[: len(start)] = np.frombuffer(start, np.uint8)
+    return payload, len(start)
 
 
-def _payload(
-    index_coding: IndexCoding, value_coding: ValueCoding, epoch: int, elements: int, count: int, body: bytes
-) -> Tensor:
-    length = HEADER_BYTES + len(body)
-    header = Header(index_coding, value_coding, Refusal.NONE, epoch, elements, count, length)
-    return _tensor(seal(header, body))
-
-
-def _tensor(payload: bytearray) -> Tensor:
-    return torch.from_numpy(np.frombuffer(payload, np.uint8))
+def _sealed(payload: Bytes, end: int) -> Tensor:
+    """Return the payload, whose body ends at ``end``, as a tensor; the buffer's spare bytes are cut off."""
+    length = end + CHECKSUM_BYTES
+    seal(payload, length)
+    return torch.from_numpy(payload[:length])

@@ -1,20 +1,30 @@
-"""The 40 bytes that every payload starts with: little endian, versioned, checksummed."""
+"""What every payload starts and ends with: little endian, versioned, checksummed; as short as it can be.
+
+Eight bytes of fixed layout, four numbers of as many bytes as they need, the body, the checksum.
+"""
 
 from __future__ import annotations
 
 import struct
-import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from gradsieve.codec.checksum import CHECKSUM_BYTES, checksum
 from gradsieve.errors import PayloadError
 
+Bytes = npt.NDArray[np.uint8]
 MAGIC = b"GRSV"
-VERSION = 1
-_LAYOUT = struct.Struct("<4sBBBBIIQQQ")
-_CHECKSUM = slice(12, 16)
-HEADER_BYTES = _LAYOUT.size
+VERSION = 2
+_FIXED = struct.Struct("<4sBBBB")
+_NUMBERS = 4
+_LONGEST_NUMBER = 8  # so that numbers are below 2**56, and loops can count with them in 64 bits
+_LONGEST = _FIXED.size + _NUMBERS * _LONGEST_NUMBER
+_MORE, _SEVEN_BITS = 0x80, 0x7F
+_PACKED = 0x10
 _Code = TypeVar("_Code", bound=IntEnum)
 
 
@@ -24,6 +34,8 @@ class IndexCoding(IntEnum):
     DENSE = 0
     DELTA = 1
     GROUP16 = 2
+    RICE = 3
+    BITMAP = 4
 
 
 class ValueCoding(IntEnum):
@@ -32,6 +44,9 @@ class ValueCoding(IntEnum):
     FLOAT32 = 0
     FLOAT16 = 1
     BFLOAT16 = 2
+    INT8 = 3
+    INT4 = 4
+    INT2 = 5
 
 
 class Refusal(IntEnum):
@@ -43,96 +58,115 @@ class Refusal(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header's fields, without magic, version and checksum.
+    """The header's fields, without magic and version.
 
-    elements: N of the tensor. count: entries with a value. length: bytes of the whole payload, header
-        included.
-    epoch: number of the plan that the payload was made under.
+    packed: whether the values are Golomb-Rice coded. epoch: number of the plan that the payload was made
+        under.
+    elements: N of the tensor. count: entries with a value. body: bytes between header and checksum.
     """
 
     index_coding: IndexCoding
     value_coding: ValueCoding
+    packed: bool
     refusal: Refusal
     epoch: int
     elements: int
     count: int
-    length: int
+    body: int
 
 
-def seal(header: Header, body: bytes) -> bytearray:
-    """Return the payload's bytes: header with checksum, then ``body``."""
-    packed = _LAYOUT.pack(
+def written(header: Header) -> bytes:
+    """Return the header's bytes."""
+    fixed = _FIXED.pack(
         MAGIC,
         VERSION,
         header.index_coding,
-        header.value_coding,
+        header.value_coding | (_PACKED if header.packed else 0),
         header.refusal,
-        header.epoch,
-        0,
-        header.elements,
-        header.count,
-        header.length,
     )
-    payload = bytearray(packed)
-    payload += body
-    payload[_CHECKSUM] = checksum(payload).to_bytes(4, "little")
-    return payload
+    numbers = bytearray(fixed)
+    for number in (header.epoch, header.elements, header.count, header.body):
+        rest = number
+        while rest > _SEVEN_BITS:
+            numbers.append(rest & _SEVEN_BITS | _MORE)
+            rest >>= 7
+        numbers.append(rest)
+    return bytes(numbers)
 
 
-def checksum(payload: bytes | bytearray | memoryview) -> int:
-    """Return the CRC-32 of all bytes but the checksum's own four."""
-    view = memoryview(payload)
-    return zlib.crc32(view[_CHECKSUM.stop :], zlib.crc32(view[: _CHECKSUM.start]))
+def seal(payload: Bytes, length: int) -> None:
+    """Write the checksum of all that precedes it into the last bytes of ``payload[:length]``."""
+    end = length - CHECKSUM_BYTES
+    payload[end:length] = np.frombuffer(
+        checksum(payload, 0, end).to_bytes(CHECKSUM_BYTES, "little"), np.uint8
+    )
 
 
-def length_of(buffer: memoryview) -> int:
-    """Return the length in bytes of the payload that ``buffer`` starts with; the rest of it is not examined.
+def opened(data: Bytes, at: int) -> tuple[Header, int]:
+    """Return the header of the payload that starts at byte ``at``, and where its body starts.
 
-    Raises PayloadError for another magic or version, or if the buffer is shorter than the payload.
+    Checks magic, version, length, checksum and codes, in this order; the body itself is not examined. Raises
+    PayloadError naming the field.
     """
-    if len(buffer) < HEADER_BYTES:
+    start = data[at : at + _LONGEST].tobytes()
+    if len(start) < _FIXED.size + _NUMBERS:
         raise unexpected(
-            "header", f"{len(buffer)} bytes", f"{HEADER_BYTES} bytes", "the payload is truncated"
+            "header",
+            f"{len(start)} bytes",
+            f"at least {_FIXED.size + _NUMBERS} bytes",
+            "the payload is truncated",
         )
-    magic, version, *_, length = _LAYOUT.unpack_from(buffer)
+    magic, version, index_coding, value_coding, refusal = _FIXED.unpack_from(start)
     if magic != MAGIC:
         raise unexpected("magic", magic, MAGIC, "these bytes are not a gradsieve payload")
     if version != VERSION:
         raise unexpected("version", version, VERSION, "run the same gradsieve release on all ranks")
-    if not HEADER_BYTES <= length <= len(buffer):
-        allowed = f"{HEADER_BYTES} to the {len(buffer)} bytes received"
-        raise unexpected("length", length, allowed, "the payload is truncated or corrupted")
-    return int(length)
-
-
-def open_sealed(payload: memoryview) -> Header:
-    """Return the header of exactly one payload, after checking length and checksum.
-
-    Raises PayloadError naming the field.
-    """
-    length = length_of(payload)
-    if length != len(payload):
-        raise unexpected("length", length, f"the {len(payload)} bytes received", "bytes follow the payload")
-    _, _, index_coding, value_coding, refusal, epoch, stored, elements, count, _ = _LAYOUT.unpack_from(
-        payload
-    )
-    actual = checksum(payload)
+    (epoch, elements, count, body), used = _numbers(start)
+    left = data.size - at - used - CHECKSUM_BYTES
+    if body > left:
+        raise unexpected("length", body, f"at most {left} bytes", "the payload is truncated or corrupted")
+    end = at + used + body
+    stored = int.from_bytes(data[end : end + CHECKSUM_BYTES].tobytes(), "little")
+    actual = checksum(data, at, end)
     if stored != actual:
         raise unexpected("checksum", f"{stored:#010x}", f"{actual:#010x}", "the payload is corrupted")
-    return Header(
+    header = Header(
         _member(IndexCoding, index_coding, "index coding"),
-        _member(ValueCoding, value_coding, "value coding"),
+        _member(ValueCoding, value_coding & ~_PACKED, "value coding"),
+        bool(value_coding & _PACKED),
         _member(Refusal, refusal, "refusal"),
         epoch,
         elements,
         count,
-        length,
+        body,
     )
+    return header, at + used
 
 
 def unexpected(field: str, found: object, expected: object, advice: str) -> PayloadError:
     """Return the error for a payload whose ``field`` is not as expected."""
     return PayloadError(f"payload field '{field}': found {found!s}, expected {expected!s}; {advice}")
+
+
+def _numbers(start: bytes) -> tuple[list[int], int]:
+    """Return the numbers behind the fixed bytes, seven bits per byte, and where they end."""
+    numbers: list[int] = []
+    number = shift = 0
+    for at in range(_FIXED.size, len(start)):
+        byte = start[at]
+        number |= (byte & _SEVEN_BITS) << shift
+        shift += 7
+        if byte & _MORE:
+            if shift == 7 * _LONGEST_NUMBER:
+                break
+            continue
+        numbers.append(number)
+        if len(numbers) == _NUMBERS:
+            return numbers, at + 1
+        number = shift = 0
+    field = ("plan epoch", "elements", "count", "length")[len(numbers)]
+    allowed = f"at most {_LONGEST_NUMBER} bytes, the last below 128"
+    raise unexpected(field, "a number without end", allowed, "the payload is truncated or corrupted")
 
 
 def _member(kind: type[_Code], code: int, field: str) -> _Code:

@@ -1,22 +1,60 @@
-"""Number formats of the values: fp32 as they are, fp16 and bf16 rounded to nearest even."""
+"""Number formats of the values, as they are or Golomb-Rice coded, whichever is smaller.
+
+Every format has a sign, a number (exponent or level) and a mantissa. The exponents of kept values differ
+little, because a threshold lies below them all: counted from the smallest they are written in hardly more
+than one bit, and nothing is lost. Arrays: ``codes`` uint32 [K], see :mod:`gradsieve.codec.value_loops`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gradsieve.codec.header import ValueCoding
+from gradsieve.codec import bits, rice
+from gradsieve.codec import value_loops as loops
+from gradsieve.codec.header import Bytes, Header, ValueCoding, unexpected
 
-ValueDtype = Literal["float32", "float16", "bfloat16"]
-
-_TORCH = {
-    ValueCoding.FLOAT32: torch.float32,
-    ValueCoding.FLOAT16: torch.float16,
-    ValueCoding.BFLOAT16: torch.bfloat16,
+ValueDtype = Literal["float32", "float16", "bfloat16", "int8", "int4", "int2"]
+Words = npt.NDArray[np.uint32]
+_FIELDS = {  # bits of exponent or level, and of the mantissa
+    ValueCoding.FLOAT32: (8, 23),
+    ValueCoding.FLOAT16: (5, 10),
+    ValueCoding.BFLOAT16: (8, 7),
+    ValueCoding.INT8: (7, 0),
+    ValueCoding.INT4: (3, 0),
+    ValueCoding.INT2: (1, 0),
 }
+_NOT_FINITE = ("values", "NaN or infinity", "finite numbers", "a rank that has these must refuse")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedValues:
+    """Rounded values and the smaller way to write them, in ``size`` bytes.
+
+    scales: uint32 patterns, two per group of levels, else empty. numbers: what is written of each value, in
+    ``width`` bits; if packed, Golomb-Rice coded with ``parameters``, exponents counted from ``base``.
+    """
+
+    scales: Words
+    numbers: Words
+    width: int
+    packed: bool
+    base: int
+    parameters: Bytes
+    size: int
+
+    def write(self, out: Bytes, at: int) -> int:
+        """Write the values to ``out`` from byte ``at`` on and return the byte after."""
+        at = bits.pack(self.scales, 0, self.scales.size, 32, out, at)
+        if not self.packed:
+            return bits.pack(self.numbers, 0, self.numbers.size, self.width, out, at)
+        out[at] = self.base
+        return rice.write(self.numbers, self.parameters, out, at + 1)
 
 
 def coding_of(value_dtype: ValueDtype) -> ValueCoding:
@@ -24,40 +62,126 @@ def coding_of(value_dtype: ValueDtype) -> ValueCoding:
     return ValueCoding[value_dtype.upper()]
 
 
-def value_bytes(coding: ValueCoding) -> int:
-    """Return the bytes of one value."""
-    return _TORCH[coding].itemsize
+def is_floating(coding: ValueCoding) -> bool:
+    """Return whether a value's code depends on nothing but the value: not so for levels within a group."""
+    return coding <= ValueCoding.BFLOAT16
+
+
+def raw_bytes(coding: ValueCoding, count: int) -> int:
+    """Return the bytes of ``count`` values that are not packed."""
+    return _scale_words(coding, count) * 4 + -(-count * _width(coding) // 8)
 
 
 def sent_values(values: Tensor, value_dtype: ValueDtype) -> Tensor:
-    """Return fp32 [K] ``values`` as a receiver will see them, fp32 [K]; the input is not mutated.
+    """Return finite fp32 [K] ``values`` as a receiver will see them, bit for bit, fp32 [K], on their device.
 
-    A magnitude beyond the format's range becomes its largest finite number: the excess stays in the sender's
-    residual and goes out with the next steps, whereas infinity would ruin every rank's weights.
+    The input is not mutated; for "float32" it is returned itself. A magnitude beyond a half format's range
+    becomes its largest finite number: the excess stays in the sender's residual and goes out with the next
+    steps, whereas infinity would ruin every rank's weights.
     """
-    return _rounded(values, coding_of(value_dtype)).to(torch.float32)
-
-
-def write_values(values: Tensor, coding: ValueCoding) -> bytes:
-    """Return fp32 [K] ``values`` as little-endian bytes."""
-    rounded = _rounded(values.detach().cpu(), coding).contiguous()
-    if coding is ValueCoding.FLOAT32:
-        return rounded.numpy().astype("<f4", copy=False).tobytes()
-    return rounded.view(torch.int16).numpy().astype("<i2", copy=False).tobytes()
-
-
-def read_values(body: memoryview, count: int, coding: ValueCoding) -> Tensor:
-    """Return the first ``count`` values of ``body`` as fp32 [count], in memory of their own, at any
-    alignment.
-    """
-    if coding is ValueCoding.FLOAT32:
-        return torch.from_numpy(np.frombuffer(body, "<f4", count).astype(np.float32))
-    patterns = torch.from_numpy(np.frombuffer(body, "<i2", count).astype(np.int16))
-    return patterns.view(_TORCH[coding]).to(torch.float32)
-
-
-def _rounded(values: Tensor, coding: ValueCoding) -> Tensor:
+    coding = coding_of(value_dtype)
     if coding is ValueCoding.FLOAT32:
         return values
-    largest = torch.finfo(_TORCH[coding]).max
-    return values.clamp(-largest, largest).to(_TORCH[coding])
+    codes, scales = _rounded(patterns_of(values), coding)
+    return torch.from_numpy(_widened(codes, scales, coding)).to(values.device)
+
+
+def patterns_of(values: Tensor) -> Words:
+    """Return the bits of fp32 [K] ``values``, in their own memory where that is a CPU's and contiguous."""
+    patterns: Words = values.detach().to("cpu", torch.float32).contiguous().numpy().view(np.uint32)
+    return patterns
+
+
+def plan_values(patterns: Words, coding: ValueCoding) -> PlannedValues:
+    """Round fp32 values given by their ``patterns`` (not mutated) and choose the smaller way to write them.
+
+    Raises PayloadError if one is not finite.
+    """
+    if not loops.all_finite(patterns, *_FIELDS[ValueCoding.FLOAT32]):
+        raise unexpected(*_NOT_FINITE)
+    exponent, mantissa = _FIELDS[coding]
+    codes, scales = _rounded(patterns, coding)
+    base = loops.smallest_exponent(codes, exponent, mantissa) if is_floating(coding) else 0
+    numbers = np.empty_like(codes)
+    loops.to_numbers(codes, exponent, mantissa, base, numbers)
+    parameters = np.empty(-(-codes.size // rice.BLOCK), np.uint8)
+    packed, raw = 4 * scales.size + 1 + rice.plan(numbers, parameters), raw_bytes(coding, codes.size)
+    if packed < raw:
+        return PlannedValues(scales, numbers, _width(coding), True, base, parameters, packed)
+    return PlannedValues(scales, codes, _width(coding), False, base, parameters, raw)
+
+
+def read_values(header: Header, data: Bytes, at: int, end: int) -> tuple[Tensor, int]:
+    """Return the values, fp32 [K], of which ``data[at:end]`` starts with, and the byte after them.
+
+    No more than 8 values are claimed per byte, else no memory is taken. Raises PayloadError.
+    """
+    count, coding = header.count, header.value_coding
+    scale_words = _scale_words(coding, count)
+    least = 4 * scale_words + -(-count // 8) if header.packed else raw_bytes(coding, count)
+    if least > end - at:
+        raise unexpected(
+            "length", f"{end - at} bytes", f"at least {least} bytes of values", "the payload is corrupted"
+        )
+    scales = np.zeros(scale_words, np.uint32)
+    at = bits.append(data, at, end, 32, scales, 0, scale_words)
+    if header.packed:
+        codes, at = _unpacked(coding, data, at, end, count)
+    else:
+        codes = np.zeros(count, np.uint32)
+        at = bits.append(data, at, end, _width(coding), codes, 0, count)
+    if is_floating(coding) and not loops.all_finite(codes, *_FIELDS[coding]):
+        raise unexpected(*_NOT_FINITE)
+    return torch.from_numpy(_widened(codes, scales, coding)), at
+
+
+def _unpacked(coding: ValueCoding, data: Bytes, at: int, end: int, count: int) -> tuple[Words, int]:
+    exponent, mantissa = _FIELDS[coding]
+    numbers, codes = np.empty(count, np.uint32), np.empty(count, np.uint32)
+    after = rice.read(data, at + 1, end, (1 << _width(coding)) - 1, numbers)
+    if after < 0:
+        found = "too few bytes" if after == rice.ENDS_EARLY else "a number that is too large"
+        expected = f"{count} numbers of {_width(coding)} bits"
+        raise unexpected("values", found, expected, "the payload is corrupted")
+    loops.from_numbers(numbers, exponent, mantissa, data[at], codes)
+    return codes, after
+
+
+def _rounded(patterns: Words, coding: ValueCoding) -> tuple[Words, Words]:
+    """Return the codes and the scales of fp32 values."""
+    scales = np.empty(_scale_words(coding, patterns.size), np.uint32)
+    if coding is ValueCoding.FLOAT32:
+        return patterns, scales
+    codes = np.empty_like(patterns)
+    if coding is ValueCoding.FLOAT16:
+        loops.to_half(patterns, codes)
+    elif coding is ValueCoding.BFLOAT16:
+        loops.to_bfloat(patterns, codes)
+    else:
+        loops.to_levels(patterns, _FIELDS[coding][0], codes, scales)
+    return codes, scales
+
+
+def _widened(codes: Words, scales: Words, coding: ValueCoding) -> npt.NDArray[np.float32]:
+    """Return the fp32 values of codes and scales. Raises PayloadError if the scales are no scales."""
+    if coding is ValueCoding.FLOAT32:
+        return codes.view(np.float32)
+    patterns = np.empty_like(codes)
+    if coding is ValueCoding.FLOAT16:
+        loops.from_half(codes, patterns)
+    elif coding is ValueCoding.BFLOAT16:
+        loops.from_bfloat(codes, patterns)
+    elif not loops.from_levels(codes, _FIELDS[coding][0], scales, patterns):
+        raise unexpected(
+            "scales", "a pair that is none", "two finite magnitudes, rising", "the payload is corrupted"
+        )
+    return patterns.view(np.float32)
+
+
+def _width(coding: ValueCoding) -> int:
+    exponent, mantissa = _FIELDS[coding]
+    return 1 + exponent + mantissa
+
+
+def _scale_words(coding: ValueCoding, count: int) -> int:
+    return 0 if is_floating(coding) else 2 * -(-count // loops.GROUP)

@@ -1,0 +1,157 @@
+"""The compiled loops of the number formats.
+
+``patterns``: the bits of fp32 numbers, uint32 [K]. ``codes``: the same numbers rounded to a format, uint32
+[K]: from the top sign (1 bit), exponent or level, and mantissa. All of them may be done in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gradsieve.codec.bits import Array
+from gradsieve.kernels.jit import compiled
+
+GROUP = 256  # values that share a scale: 0.25 bits each for the scale's eight bytes
+_SIGN_OFF = np.uint32(0x7FFFFFFF)
+_INFINITY = np.uint32(0x7F800000)
+_ROUND = "void(uint32[::1], uint32[::1])"
+
+
+@compiled("float32(uint32)", inline=True)
+def _number(pattern: Any) -> Any:
+    return np.uint32(pattern).view(np.float32)
+
+
+@compiled("uint32(float32)", inline=True)
+def _pattern(number: Any) -> Any:
+    return np.float32(number).view(np.uint32)
+
+
+@compiled("boolean(uint32[::1], int64, int64)")
+def all_finite(codes: Array, exponent: int, mantissa: int) -> bool:
+    """Return whether none of the codes of a floating-point format is an infinity or NaN."""
+    special = np.uint32((1 << exponent) - 1) << np.uint32(mantissa)
+    found = np.uint32(0)
+    for place in range(codes.size):
+        found |= np.uint32((codes[place] & special) == special)
+    return found == 0
+
+
+@compiled(_ROUND)
+def to_half(patterns: Array, codes: Array) -> None:
+    """Round to fp16: to nearest, ties to even, magnitudes beyond its range to its largest."""
+    largest, normal = np.uint32(0x477FE000), np.uint32(0x38800000)  # 65 504 and 2**-14
+    for place in range(patterns.size):
+        magnitude = min(patterns[place] & _SIGN_OFF, largest)
+        # Adding 0.5 shifts a denormal's last bit to fp32's: the addition rounds as fp16 would.
+        small = _pattern(_number(magnitude) + np.float32(0.5)) - _pattern(np.float32(0.5))
+        odd = magnitude >> np.uint32(13) & np.uint32(1)
+        usual = np.uint32(magnitude - np.uint32(112 << 23) + np.uint32(0xFFF) + odd) >> np.uint32(13)
+        sign = patterns[place] >> np.uint32(16) & np.uint32(0x8000)
+        codes[place] = sign | (small if magnitude < normal else min(usual, np.uint32(0x7BFF)))
+
+
+@compiled(_ROUND)
+def from_half(codes: Array, patterns: Array) -> None:
+    """Widen fp16, exactly: its bits, moved up, are a number that is too small by 2**112."""
+    scale = np.float32(2.0**112)
+    for place in range(codes.size):
+        moved = np.uint32((codes[place] & np.uint32(0x7FFF)) << np.uint32(13))
+        sign = (codes[place] & np.uint32(0x8000)) << np.uint32(16)
+        patterns[place] = _pattern(_number(moved) * scale) | sign
+
+
+@compiled(_ROUND)
+def to_bfloat(patterns: Array, codes: Array) -> None:
+    """Round to bf16: to nearest, ties to even, magnitudes beyond its range to its largest."""
+    for place in range(patterns.size):
+        magnitude = patterns[place] & _SIGN_OFF
+        odd = magnitude >> np.uint32(16) & np.uint32(1)
+        rounded = min((magnitude + np.uint32(0x7FFF) + odd) >> np.uint32(16), np.uint32(0x7F7F))
+        codes[place] = (patterns[place] >> np.uint32(16) & np.uint32(0x8000)) | rounded
+
+
+@compiled(_ROUND)
+def from_bfloat(codes: Array, patterns: Array) -> None:
+    """Widen bf16, exactly."""
+    for place in range(codes.size):
+        patterns[place] = codes[place] << np.uint32(16)
+
+
+@compiled("void(uint32[::1], int64, uint32[::1], uint32[::1])")
+def to_levels(patterns: Array, level_bits: int, codes: Array, scales: Array) -> None:
+    """Round magnitudes to the nearest of 2**level_bits, evenly spaced between the smallest and the largest of
+    their group of GROUP; ``scales`` (patterns, two per group) tells these two.
+    """
+    top = np.float64((1 << level_bits) - 1)
+    for group in range(scales.size // 2):
+        start, stop = group * GROUP, min((group + 1) * GROUP, patterns.size)
+        lowest, highest = _INFINITY, np.uint32(0)
+        for place in range(start, stop):
+            magnitude = patterns[place] & _SIGN_OFF
+            lowest, highest = min(lowest, magnitude), max(highest, magnitude)
+        scales[2 * group], scales[2 * group + 1] = lowest, highest
+        base = np.float64(_number(lowest))
+        span = np.float64(_number(highest)) - base
+        per_unit = top / span if span > 0 else 0.0
+        for place in range(start, stop):
+            magnitude = patterns[place] & _SIGN_OFF
+            level = np.uint32((np.float64(_number(magnitude)) - base) * per_unit + 0.5)
+            codes[place] = patterns[place] >> np.uint32(31) << np.uint32(level_bits) | level
+
+
+@compiled("boolean(uint32[::1], int64, uint32[::1], uint32[::1])")
+def from_levels(codes: Array, level_bits: int, scales: Array, patterns: Array) -> bool:
+    """Undo ``to_levels`` in float64, rounded to fp32 at the end; False if a group's scales are not two finite
+    magnitudes, the smaller first.
+    """
+    top = (1 << level_bits) - 1
+    for group in range(scales.size // 2):
+        lowest, highest = scales[2 * group], scales[2 * group + 1]
+        if not lowest <= highest < _INFINITY:
+            return False
+        base = np.float64(_number(lowest))
+        step = (np.float64(_number(highest)) - base) / np.float64(top)
+        for place in range(group * GROUP, min((group + 1) * GROUP, codes.size)):
+            sign = codes[place] >> np.uint32(level_bits) << np.uint32(31)
+            magnitude = base + np.float64(codes[place] & np.uint32(top)) * step
+            patterns[place] = _pattern(np.float32(magnitude)) | sign
+    return True
+
+
+@compiled("uint32(uint32[::1], int64, int64)")
+def smallest_exponent(codes: Array, exponent: int, mantissa: int) -> int:
+    """Return the smallest exponent that is not zero's; 0 if there is none."""
+    mask = np.uint32((1 << exponent) - 1)
+    smallest = mask
+    for place in range(codes.size):
+        smallest = min(smallest, np.uint32((codes[place] >> np.uint32(mantissa)) - np.uint32(1)) & mask)
+    return np.uint32(smallest + np.uint32(1)) & mask
+
+
+@compiled("void(uint32[::1], int64, int64, uint32, uint32[::1])")
+def to_numbers(codes: Array, exponent: int, mantissa: int, base: int, numbers: Array) -> None:
+    """Move the sign below the exponent, and count that from ``base`` on, modulo its range: the smaller, the
+    likelier.
+    """
+    mask, below = np.uint32((1 << exponent) - 1), np.uint32((1 << mantissa) - 1)
+    for place in range(codes.size):
+        code = codes[place]
+        counted = np.uint32((code >> np.uint32(mantissa)) - base) & mask
+        sign = code >> np.uint32(exponent + mantissa)
+        numbers[place] = counted << np.uint32(mantissa + 1) | sign << np.uint32(mantissa) | (code & below)
+
+
+@compiled("void(uint32[::1], int64, int64, uint32, uint32[::1])")
+def from_numbers(numbers: Array, exponent: int, mantissa: int, base: int, codes: Array) -> None:
+    """Undo ``to_numbers``."""
+    mask, below = np.uint32((1 << exponent) - 1), np.uint32((1 << mantissa) - 1)
+    for place in range(numbers.size):
+        number = numbers[place]
+        counted = np.uint32((number >> np.uint32(mantissa + 1)) + base) & mask
+        sign = number >> np.uint32(mantissa) & np.uint32(1)
+        codes[place] = (
+            sign << np.uint32(exponent + mantissa) | counted << np.uint32(mantissa) | (number & below)
+        )
