@@ -140,8 +140,11 @@ def read_groups(data: Array, at: int, end: int, elements: int, indices: Array) -
 
 @compiled(_READER)
 def read_rice(data: Array, at: int, end: int, elements: int, indices: Array) -> int:
-    """Read gaps as Golomb-Rice codes and add them up."""
-    gaps = np.empty(indices.size, np.uint32)
+    """Read gaps as Golomb-Rice codes, into the upper half of the memory that their sums will fill, and add them.
+
+    A sum never overwrites a gap that is still to come.
+    """
+    gaps = indices.view(np.uint32)[indices.size :]
     after = rice.read(data, at, end, min(elements, rice.LARGEST), gaps)
     if after != end:
         return after if after < 0 else LEFT_OVER
