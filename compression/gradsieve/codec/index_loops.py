@@ -140,7 +140,7 @@ def read_groups(data: Array, at: int, end: int, elements: int, indices: Array) -
 
 @compiled(_READER)
 def read_rice(data: Array, at: int, end: int, elements: int, indices: Array) -> int:
-    """Read gaps as Golomb-Rice codes, into the upper half of the memory that their sums will fill, and add them.
+    """Read gaps as Golomb-Rice codes, into the upper half of the memory that their sums then fill.
 
     A sum never overwrites a gap that is still to come.
     """
