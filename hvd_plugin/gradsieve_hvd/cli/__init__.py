@@ -9,6 +9,7 @@ import click
 from gradsieve.errors import GradsieveError
 
 _SUBCOMMANDS = {
+    "bench": ("gradsieve_hvd.bench.command", "Measure selecting and encoding on this machine."),
     "build-horovod": (
         "gradsieve_hvd.horovod_build.command",
         "Build and install Horovod for this torch and MPI.",

@@ -1,0 +1,1 @@
+"""``gradsieve bench``: what selecting and encoding cost here, beside what this machine's memory allows."""

@@ -1,0 +1,122 @@
+"""``gradsieve bench``: the command line."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from . import codecs, selection
+
+Row = dict[str, Any]
+_MILLI = 1e3
+
+
+@click.group(name="bench")
+def command() -> None:
+    """Measure selecting and encoding on this machine."""
+
+
+@command.command("selection")
+@click.option("--elements", default=25_000_000, show_default=True, type=click.IntRange(1))
+@click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--rounds", default=15, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--gradients", default="recorded", show_default=True, type=click.Choice(list(selection.SOURCES))
+)
+@click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
+)
+def bench_selection(
+    elements: int, density: float, threads: int, rounds: int, gradients: str, file: Path | None
+) -> None:
+    """Select from accumulated gradients: gradsieve's rules and what one would write with torch.
+
+    The floor is one pass that reads and writes every element once, with the same threads.
+    """
+    torch.set_num_threads(threads)
+    title = f"{elements:,} elements, density {density:g}, {threads} thread(s), {gradients} gradients"
+    with _status(title) as progress:
+        rows = list(selection.measure(selection.SOURCES[gradients](), elements, density, rounds, progress))
+    setting = {"elements": elements, "density": density, "threads": threads, "gradients": gradients}
+    _report(title, _SELECTION_COLUMNS, [row | setting for row in rows], file)
+
+
+@command.command("codec")
+@click.option("--task", default="charlm", show_default=True, type=click.Choice(["charlm", "digits"]))
+@click.option("--density", "densities", default=(0.01, 0.001), show_default=True, multiple=True, type=float)
+@click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
+)
+def bench_codec(task: str, densities: tuple[float, ...], file: Path | None) -> None:
+    """Encode and decode selections of recorded gradients, one thread, every tensor by itself."""
+    torch.set_num_threads(1)
+    _report(f"{task}, all tensors", _CODEC_COLUMNS, list(codecs.measure(task, densities)), file)
+
+
+_NAMES = ("method", "values")
+_Column = tuple[str, Callable[[Row], str]]
+_SELECTION_COLUMNS: Sequence[_Column] = (
+    ("method", lambda row: str(row["method"])),
+    ("least ms", lambda row: f"{row['seconds'] * _MILLI:.1f}"),
+    ("median ms", lambda row: f"{row['median_seconds'] * _MILLI:.1f}"),
+    ("first ms", lambda row: f"{row['fresh_seconds'] * _MILLI:.1f}"),
+    ("x floor", lambda row: f"{row['seconds'] / row['floor_seconds']:.1f}"),
+    ("kept/k", lambda row: f"{row['kept_ratio']:.2f}"),
+    ("energy", lambda row: f"{row['relative_energy']:.3f}"),
+    ("extra B", lambda row: f"{row['extra_bytes'] / row['elements']:.1f}"),
+)
+_CODEC_COLUMNS: Sequence[_Column] = (
+    ("values", lambda row: str(row["codec"])),
+    ("density", lambda row: f"{row['density']:g}"),
+    ("bytes", lambda row: f"{row['bytes_per_kept']:.2f}"),
+    ("encode ns", lambda row: f"{row['encode_seconds'] / row['kept'] * 1e9:.1f}"),
+    ("decode ns", lambda row: f"{row['decode_seconds'] / row['kept'] * 1e9:.1f}"),
+)
+
+
+class _status:  # noqa: N801 - used like rich's own status()
+    """Progress on standard error while it runs; quiet where nobody watches."""
+
+    def __init__(self, title: str) -> None:
+        self._status = Console(stderr=True).status(title)
+        self._title = title
+
+    def __enter__(self) -> Callable[[str], None]:
+        self._status.start()
+        return lambda message: self._status.update(f"{self._title}: {message}")
+
+    def __exit__(self, *error: object) -> None:
+        self._status.stop()
+
+
+def _report(title: str, columns: Iterable[_Column], rows: Sequence[Row], file: Path | None) -> None:
+    table = Table(title=title)
+    for name, _ in columns:
+        table.add_column(name, justify="left" if name in _NAMES else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(show(row) for _, show in columns))
+    Console().print(table)
+    if "floor_seconds" in rows[0]:
+        click.echo(
+            f"Floor: {rows[0]['floor_seconds'] * _MILLI:.1f} ms. Energy: share of the squared norm sent."
+        )
+        click.echo("Extra: bytes per element beside gradient and residual.")
+    else:
+        click.echo("Bytes (headers included), nanoseconds: per kept entry.")
+    if file is not None:
+        versions = {
+            "torch": torch.__version__,
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+        }
+        file.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+        click.echo(f"Written: {file}")

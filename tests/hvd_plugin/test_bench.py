@@ -1,0 +1,70 @@
+"""``gradsieve bench`` measures what it says, and says it in the fields that others read."""
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from gradsieve_hvd.bench.contenders import contenders
+from gradsieve_hvd.cli import main
+
+ELEMENTS = 30_000
+
+
+@pytest.fixture(autouse=True)
+def own_threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def rows_of(arguments, file):
+    result = CliRunner().invoke(main, ["bench", *arguments, "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    return json.loads(file.read_text())["rows"], result.output
+
+
+@pytest.fixture(scope="module")
+def selection(tmp_path_factory):
+    file = tmp_path_factory.mktemp("bench") / "rows.json"
+    arguments = ["selection", "--elements", str(ELEMENTS), "--rounds", "2", "--gradients", "normal"]
+    return rows_of(arguments, file)
+
+
+def test_every_contender_has_a_row_with_time_and_floor(selection):
+    rows, output = selection
+    assert [row["method"] for row in rows] == list(contenders(ELEMENTS, 0.01))
+    for row in rows:
+        assert row["kernel"] in {"torch", "cpu"}
+        assert row["floor_seconds"] > 0
+        assert 0 < row["seconds"] <= row["median_seconds"]
+        assert row["extra_bytes"] >= 0
+        assert row["method"] in output
+
+
+def test_exact_rules_keep_k_and_send_the_most_energy(selection):
+    rows = {row["method"]: row for row in selection[0]}
+    assert rows["torch.topk"]["kept_ratio"] == rows["topk"]["kept_ratio"] == 1.0
+    assert rows["topk"]["relative_energy"] == pytest.approx(rows["torch.topk"]["relative_energy"])
+    assert rows["group_topk"]["relative_energy"] < rows["topk"]["relative_energy"]
+
+
+@pytest.mark.parametrize("name", contenders(ELEMENTS, 0.01))
+def test_what_a_contender_sends_and_what_it_keeps_is_what_it_was_given(name):
+    contender = contenders(ELEMENTS, 0.01)[name]()
+    gradient = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(1))
+    sent = contender.sent(contender.step(gradient))
+    total = sent.double().sum() + contender.rest().double().sum()
+    assert total.item() == pytest.approx(gradient.double().sum().item(), abs=1e-4)
+    assert contender.rest().count_nonzero() == ELEMENTS - sent.numel()
+
+
+def test_the_codec_bench_counts_headers_and_sees_halves_smaller(tmp_path):
+    rows, _ = rows_of(["codec", "--task", "digits", "--density", "0.01"], tmp_path / "rows.json")
+    by_codec = {row["codec"]: row for row in rows}
+    assert by_codec["float16"]["bytes_per_kept"] < by_codec["float32"]["bytes_per_kept"]
+    for row in rows:
+        assert row["encode_seconds"] > 0
+        assert row["decode_seconds"] > 0
+        assert row["kept"] >= row["tensors"]
