@@ -45,6 +45,8 @@ setup:  ## virtual environment, pinned packages and Horovod, in .venv
 	$(BIN)/python -m pip install $$quiet --constraint constraints.txt hatchling setuptools wheel
 	$(BIN)/python -m pip install $$quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
 	$(BIN)/gradsieve build-horovod
+	echo "set-up: compiling kernels"
+	$(BIN)/python -c "import gradsieve.codec, gradsieve.kernels"
 	echo "$$inputs" > $(VENV)/.stamp
 	echo "set-up: done in $$((SECONDS - started)) s"
 

@@ -26,10 +26,11 @@ def test_every_value_arrives_exactly_and_nothing_is_left(make, values):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_the_payload_is_dense_with_a_header_of_40_bytes(make):
+def test_the_payload_is_dense(make):
     layer = gradsieve.LayerCompressor(make(density=1.0), 500)
     payload = layer.compress(torch.arange(1.0, 501.0), step=0)
-    assert payload.numel() == 40 + 4 * 500
+    assert payload[5] == 0  # the index coding
+    assert payload.numel() <= 20 + 4 * 500
     assert gradsieve.decode(payload, 500).indices is None
     assert layer.kept == 500
 

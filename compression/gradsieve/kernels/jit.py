@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 
+_COMPILED = ("codec", "kernels")  # the folders whose functions are compiled
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -14,10 +20,10 @@ def compiled(*signatures: str, inline: bool = False) -> Callable[[_Function], _F
     """Return a decorator that compiles a function for exactly these signatures, now, so that no step waits
     for it.
 
-    The first import on a machine takes seconds, the next ones load machine code: from the ``__pycache__``
-    beside the source, from the user's cache folder where that is read-only, and where neither can be written
-    it is compiled anew in every process. ``inline``: let the caller's loop absorb it. The compiled function
-    releases the interpreter's lock and does not check bounds.
+    The first import on a machine takes some ten seconds, the next ones load machine code from the user's
+    cache folder (``NUMBA_CACHE_DIR``, else ``gradsieve/numba`` in ``XDG_CACHE_HOME`` or ``~/.cache``). Where
+    nothing can be written, every process compiles anew. ``inline``: let the caller's loop absorb it. The
+    compiled function releases the interpreter's lock and does not check bounds.
     """
 
     def compile_now(function: _Function) -> _Function:
@@ -25,9 +31,41 @@ def compiled(*signatures: str, inline: bool = False) -> Callable[[_Function], _F
         if inline:
             options["forceinline"] = True
         try:
-            ready: Any = numba.njit(list(signatures), cache=True, **options)(function)
+            with _own_cache_folder():
+                ready: Any = numba.njit(list(signatures), cache=True, **options)(function)
         except RuntimeError:  # numba's word for "no folder to cache in"
             ready = numba.njit(list(signatures), **options)(function)
         return cast("_Function", ready)
 
     return compile_now
+
+
+@contextmanager
+def _own_cache_folder() -> Iterator[None]:
+    """Let numba cache in a folder that belongs to these sources.
+
+    Numba itself forgets a cached function when the file it stands in changes, but not when a function that it
+    calls does, nor when an upgrade brings a file of the same size and date, as wheels do.
+    """
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(Path(before or _user_cache()) / _digest_of_sources())
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+def _user_cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "gradsieve" / "numba"
+
+
+@cache
+def _digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for folder in _COMPILED:
+        for path in sorted((package / folder).glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

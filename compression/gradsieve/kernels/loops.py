@@ -45,8 +45,8 @@ def sum_and_list(
 ) -> int:
     """Make ``out = gradient * scale + residual`` in a part; list what reaches ``upper`` there.
 
-    Returns how many do. ``take``: what reaches ``upper`` is left 0 in ``out``. ``out`` overlaps nothing else and is
-    aligned to 32 bytes.
+    Returns how many do. ``take``: what reaches ``upper`` is left 0 in ``out``. ``out`` overlaps nothing else
+    and is aligned to 32 bytes.
     """
     listed = 0
     whole = start + (stop - start) // LANES * LANES

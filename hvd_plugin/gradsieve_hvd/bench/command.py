@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import torch
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -66,9 +67,9 @@ _NAMES = ("method", "values")
 _Column = tuple[str, Callable[[Row], str]]
 _SELECTION_COLUMNS: Sequence[_Column] = (
     ("method", lambda row: str(row["method"])),
-    ("least ms", lambda row: f"{row['seconds'] * _MILLI:.1f}"),
-    ("median ms", lambda row: f"{row['median_seconds'] * _MILLI:.1f}"),
-    ("first ms", lambda row: f"{row['fresh_seconds'] * _MILLI:.1f}"),
+    ("ms", lambda row: f"{row['seconds'] * _MILLI:.1f}"),
+    ("median", lambda row: f"{row['median_seconds'] * _MILLI:.1f}"),
+    ("first", lambda row: f"{row['fresh_seconds'] * _MILLI:.1f}"),
     ("x floor", lambda row: f"{row['seconds'] / row['floor_seconds']:.1f}"),
     ("kept/k", lambda row: f"{row['kept_ratio']:.2f}"),
     ("energy", lambda row: f"{row['relative_energy']:.3f}"),
@@ -99,7 +100,7 @@ class _status:  # noqa: N801 - used like rich's own status()
 
 
 def _report(title: str, columns: Iterable[_Column], rows: Sequence[Row], file: Path | None) -> None:
-    table = Table(title=title)
+    table = Table(title=title, box=box.SIMPLE_HEAD)
     for name, _ in columns:
         table.add_column(name, justify="left" if name in _NAMES else "right", no_wrap=True)
     for row in rows:
@@ -107,8 +108,9 @@ def _report(title: str, columns: Iterable[_Column], rows: Sequence[Row], file: P
     Console().print(table)
     if "floor_seconds" in rows[0]:
         click.echo(
-            f"Floor: {rows[0]['floor_seconds'] * _MILLI:.1f} ms. Energy: share of the squared norm sent."
+            f"Milliseconds: least, median, first step; the floor is {rows[0]['floor_seconds'] * _MILLI:.1f}."
         )
+        click.echo("Energy: share of the squared norm sent.")
         click.echo("Extra: bytes per element beside gradient and residual.")
     else:
         click.echo("Bytes (headers included), nanoseconds: per kept entry.")
