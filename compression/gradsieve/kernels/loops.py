@@ -205,6 +205,13 @@ def leave_rest(numbers: Array, places: Array, values: Array, sent: Array) -> Non
         numbers[places[entry]] = values[entry] - sent[entry]
 
 
+@compiled(f"void({_F4}, {_I8}, {_F4}, float32)")
+def add_at(numbers: Array, places: Array, values: Array, alpha: Number) -> None:
+    """Add ``alpha * values`` at ``places`` of ``numbers``; product and sum are rounded separately."""
+    for entry in range(places.size):
+        numbers[places[entry]] += np.float32(alpha * values[entry])
+
+
 @compiled(f"int64({_F4}, {_I8}, {_F4}, {_I8}, {_F4}, int64)")
 def leave_rest_of_taken(
     numbers: Array, places: Array, values: Array, selected: Array, sent: Array, done: int

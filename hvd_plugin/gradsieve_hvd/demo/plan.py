@@ -21,7 +21,8 @@ class Plan:
     """All trainings of one task, which follow one another in the same ranks.
 
     Attributes:
-        compute_steps: steps of computing alone measured before Horovod starts and again before each training.
+        compute_steps: steps of computing alone measured before Horovod starts and again before and after each
+            training.
         events: file to which rank 0 appends one JSON object per line.
     """
 

@@ -3,7 +3,8 @@
 Every figure in results.json comes from here:
 
 - ``compute_seconds``: forward, backward and update of the same model on the same batches, on all ranks at
-  once, without any exchange;
+  once, without any exchange; median over steps before and after the training, as a shared machine's speed
+  changes from minute to minute;
 - ``step_seconds``: the same with it; medians over the steps after the first few, averaged over the ranks;
 - ``payload_bytes_per_step``: what a rank hands to the exchange; ``wire_bytes_per_step``: what the counters of
   its network interface say it sent, less Horovod's idle chatter; both averaged over steps and ranks.
@@ -63,11 +64,11 @@ class Worker:
             idle_bytes_per_second=self._mean(self.idle_bytes_per_second),
         )
         for run in self.plan.runs:
-            compute_seconds = _compute_alone(self.task, self.plan.compute_steps, self.hvd.rank())
-            self._train(run, compute_seconds)
+            self._train(run)
 
-    def _train(self, run: Run, compute_seconds: float) -> None:
+    def _train(self, run: Run) -> None:
         hvd, task = self.hvd, self.task
+        compute_seconds = _compute_alone(task, self.plan.compute_steps, hvd.rank())
         model = task.model(run.seed)
         optimizer = hvd.DistributedOptimizer(
             task.optimizer(model),
@@ -97,6 +98,8 @@ class Worker:
                 self._emit_progress(run, step, steps, loss.item(), payload_bytes / len(window.step_seconds))
         counted = len(window.step_seconds)
         wire = self._wire_bytes(window)
+        hvd.barrier()
+        compute_seconds += _compute_alone(task, self.plan.compute_steps, hvd.rank())
         self._emit(
             kind="row",
             task=task.name,
@@ -105,7 +108,7 @@ class Worker:
             seed=run.seed,
             **{task.metric: task.evaluate(model)},
             step_seconds=self._mean(statistics.median(window.step_seconds)),
-            compute_seconds=self._mean(compute_seconds),
+            compute_seconds=self._mean(statistics.median(compute_seconds)),
             payload_bytes_per_step=self._mean(payload_bytes / counted),
             wire_bytes_per_step=self._mean(None if wire is None else wire / counted),
         )
@@ -164,11 +167,11 @@ def _compute_before_horovod(task: Task, steps: int) -> float:
     from mpi4py import MPI
 
     MPI.COMM_WORLD.Barrier()
-    return _compute_alone(task, steps, MPI.COMM_WORLD.rank)
+    return statistics.median(_compute_alone(task, steps, MPI.COMM_WORLD.rank))
 
 
-def _compute_alone(task: Task, steps: int, rank: int) -> float:
-    """Median seconds of a training step without exchange."""
+def _compute_alone(task: Task, steps: int, rank: int) -> list[float]:
+    """Seconds of training steps without exchange."""
     model = task.model(seed=0)
     optimizer = task.optimizer(model)
     seconds: list[float] = []
@@ -178,7 +181,7 @@ def _compute_alone(task: Task, steps: int, rank: int) -> float:
         task.loss(model, step, rank, seed=0).backward()
         optimizer.step()
         seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[1:])
+    return seconds[1:]
 
 
 if __name__ == "__main__":
