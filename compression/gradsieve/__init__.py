@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradsieve.codec import Payload, Refusal, decode, encode, encode_refusal, sent_values, split
-    from gradsieve.config import Compression, CompressionConfig, GroupTopKConfig, LaplaceConfig, TopKConfig
+    from gradsieve.config import (
+        Compression,
+        CompressionConfig,
+        GroupTopKConfig,
+        ImportanceConfig,
+        LaplaceConfig,
+        LayeredConfig,
+        SampledConfig,
+        TopKConfig,
+    )
     from gradsieve.errors import (
         BuildError,
         ConfigurationError,
@@ -23,10 +32,29 @@ if TYPE_CHECKING:
         RankMismatch,
     )
     from gradsieve.layer import LayerCompressor
+    from gradsieve.learning_rate import LinearScalingLR
+    from gradsieve.losses import LossRecorder, cross_entropy
+    from gradsieve.momentum import MomentumCorrection, Velocity
+    from gradsieve.policies import (
+        Decision,
+        FixedPolicy,
+        ImportancePolicy,
+        LayeredPolicy,
+        LayerPolicy,
+        Outcome,
+        Policy,
+        WarmupPolicy,
+    )
     from gradsieve.residual import ErrorFeedback, NoResidual, Residual
     from gradsieve.schedule import DensityWarmup
     from gradsieve.selection import Selection, Selector
-    from gradsieve.selectors import GroupTopKSelector, LaplaceSelector, TopKSelector
+    from gradsieve.selectors import (
+        GroupTopKSelector,
+        LaplaceSelector,
+        LayeredSelector,
+        SampledSelector,
+        TopKSelector,
+    )
 
 __version__ = "0.1.0"
 
@@ -44,7 +72,10 @@ _HOMES = {
         "Compression",
         "CompressionConfig",
         "GroupTopKConfig",
+        "ImportanceConfig",
         "LaplaceConfig",
+        "LayeredConfig",
+        "SampledConfig",
         "TopKConfig",
     ),
     "errors": (
@@ -58,6 +89,25 @@ _HOMES = {
         "RankMismatch",
     ),
     "layer": ("LayerCompressor",),
+    "learning_rate": ("LinearScalingLR",),
+    "losses": (
+        "LossRecorder",
+        "cross_entropy",
+    ),
+    "momentum": (
+        "MomentumCorrection",
+        "Velocity",
+    ),
+    "policies": (
+        "Decision",
+        "FixedPolicy",
+        "ImportancePolicy",
+        "LayerPolicy",
+        "LayeredPolicy",
+        "Outcome",
+        "Policy",
+        "WarmupPolicy",
+    ),
     "residual": (
         "ErrorFeedback",
         "NoResidual",
@@ -71,6 +121,8 @@ _HOMES = {
     "selectors": (
         "GroupTopKSelector",
         "LaplaceSelector",
+        "LayeredSelector",
+        "SampledSelector",
         "TopKSelector",
     ),
 }
@@ -81,27 +133,45 @@ __all__ = [
     "Compression",
     "CompressionConfig",
     "ConfigurationError",
+    "Decision",
     "DensityWarmup",
     "ErrorFeedback",
     "ExchangeError",
+    "FixedPolicy",
     "GradsieveError",
     "GroupTopKConfig",
     "GroupTopKSelector",
+    "ImportanceConfig",
+    "ImportancePolicy",
     "LaplaceConfig",
     "LaplaceSelector",
     "LaunchError",
     "LayerCompressor",
+    "LayerPolicy",
+    "LayeredConfig",
+    "LayeredPolicy",
+    "LayeredSelector",
+    "LinearScalingLR",
+    "LossRecorder",
+    "MomentumCorrection",
     "NoResidual",
     "NonFiniteGradient",
+    "Outcome",
     "Payload",
     "PayloadError",
+    "Policy",
     "RankMismatch",
     "Refusal",
     "Residual",
+    "SampledConfig",
+    "SampledSelector",
     "Selection",
     "Selector",
     "TopKConfig",
     "TopKSelector",
+    "Velocity",
+    "WarmupPolicy",
+    "cross_entropy",
     "decode",
     "encode",
     "encode_refusal",

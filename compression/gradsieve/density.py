@@ -33,6 +33,16 @@ def entries_per_group(density: float, group_elements: int) -> int:
     return min(group_elements, max(1, math.floor(scaled(density, group_elements))))
 
 
+def accepted_counts(count: int, elements: int, band: tuple[float, float]) -> tuple[int, int]:
+    """Return the fewest and the most entries that ``band`` (multiples of ``count``) accepts.
+
+    If ``count`` is everything, nothing less is accepted: density 1 promises to equal dense training.
+    """
+    if count == elements:
+        return count, count
+    return math.ceil(scaled(band[0], count)), min(math.floor(scaled(band[1], count)), elements)
+
+
 def is_number(value: object) -> TypeGuard[int | float]:
     """Return whether ``value`` is a number; a bool, though an int to Python, is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)

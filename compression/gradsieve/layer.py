@@ -11,14 +11,21 @@ from gradsieve.codec import encode, encode_refusal, sent_values
 from gradsieve.config import CompressionConfig
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels.magnitude import all_finite
-from gradsieve.residual import ErrorFeedback, NoResidual, Residual
+from gradsieve.policies import LayerPolicy, Outcome
+from gradsieve.policies.energy import kept_energy_gain
+from gradsieve.policies.sole import SoleLayer
 
 
 class LayerCompressor:
     """Compresses one tensor's gradients, step by step; every step ends with ``commit`` or ``rollback``.
 
+    policy: this layer's part of the optimizer's policy, which says how much is sent; None makes the
+        configuration's own, for a tensor that is compressed by itself.
+
     refused: whether the last gradient was refused because it, or its sum with the residual, is not finite.
     kept: how many entries the last payload carries.
+    density: what the policy asked for, in (0, 1].
+    threshold: magnitude that the next selection starts from, in unscaled gradient units; None at first.
     """
 
     def __init__(
@@ -27,25 +34,30 @@ class LayerCompressor:
         elements: int,
         device: torch.device | str = "cpu",
         name: str = "tensor",
+        policy: LayerPolicy | None = None,
     ) -> None:
         self._config = config
         self._selector = config.selector()
-        self._residual: ErrorFeedback = Residual(elements, device) if config.error_feedback else NoResidual()
+        self._policy = policy or SoleLayer(config.policy(), name, elements)
+        self._feedback = config.feedback(elements, device)
         self._elements = elements
         self._name = name
-        self._threshold: float | None = None
         self._next_threshold: float | None = None
+        self.threshold: float | None = None
         self.refused = False
         self.kept = 0
+        self.density = 0.0
 
     def compress(self, gradient: Tensor, *, step: int, unscale: float = 1.0) -> Tensor:
         """Return the payload (uint8 [bytes], CPU) for ``gradient`` (N elements, any shape, not mutated).
 
-        1. Add the residual to ``gradient * unscale``.
-        2. Select entries at the density of ``step``.
-        3. If one is not finite, return a refusal; residual and threshold stay as they were.
-        4. Leave the rest in the residual, pending until ``commit``.
-        5. Encode. Values on the wire are unscaled.
+        1. Ask the policy how much to send in ``step``.
+        2. Add the residual to ``gradient * unscale``.
+        3. Select entries, with the last threshold unless the policy wants it found anew.
+        4. If one is not finite, return a refusal; residual, threshold and policy stay as they were.
+        5. Tell the policy what was selected.
+        6. Leave the rest in the residual, pending until ``commit``.
+        7. Encode. Values on the wire are unscaled.
 
         A step that was neither committed nor rolled back is rolled back first.
 
@@ -53,42 +65,52 @@ class LayerCompressor:
         """
         self._require_elements(gradient.numel())
         self.rollback()
-        accumulated = self._residual.begin(gradient, unscale)
-        selection = self._selector.select(accumulated, self._config.density_at(step), self._threshold)
+        decision = self._policy.decide(step)
+        accumulated = self._feedback.begin(gradient, unscale)
+        warm = None if decision.reanchor else self.threshold
+        selection = self._selector.select(accumulated, decision.density, warm)
+        self.density = decision.density
         self.refused = not all_finite(selection.values)
         if self.refused:
             self.kept = 0
             return encode_refusal(self._elements)
-        self._residual.keep(selection, sent_values(selection.values, self._config.value_dtype))
-        self._next_threshold = selection.threshold
         self.kept = selection.indices.numel()
+        gain = kept_energy_gain(selection.values, accumulated.tensor()) if decision.measure else None
+        self._policy.observe(Outcome(self._elements, self.kept, selection.threshold, gain))
+        self._feedback.keep(selection, sent_values(selection.values, self._config.value_dtype))
+        self._next_threshold = selection.threshold
         return encode(selection, self._elements, self._config.value_dtype)
 
     def commit(self) -> None:
         """Make the step final: what was sent has arrived. Doing it twice changes nothing."""
-        self._residual.commit()
-        self._threshold = self._next_threshold
+        self._feedback.commit()
+        self._policy.commit()
+        self.threshold = self._next_threshold
 
     def rollback(self) -> None:
         """Undo the step, bit for bit. Doing it twice, or after ``commit``, changes nothing."""
-        self._residual.rollback()
-        self._next_threshold = self._threshold
+        self._feedback.rollback()
+        self._policy.rollback()
+        self._next_threshold = self.threshold
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the committed state: elements, threshold, and the residual's own (a copy)."""
+        """Return the committed state: elements, threshold, the feedback's and the policy's own (copies)."""
         return {
             "elements": self._elements,
-            "threshold": self._threshold,
-            "feedback": self._residual.state_dict(),
+            "threshold": self.threshold,
+            "feedback": self._feedback.state_dict(),
+            "policy": self._policy.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a state and drop a pending step; the state is copied.
 
-        Raises ConfigurationError, changing nothing, if it is not a state of a tensor of this size.
+        Raises ConfigurationError, changing nothing, if it is not a state of a tensor of this size, or was
+        saved with other settings.
         """
         try:
-            elements, threshold, feedback = state["elements"], state["threshold"], state["feedback"]
+            elements, threshold = state["elements"], state["threshold"]
+            feedback, policy = state["feedback"], state["policy"]
         except KeyError as error:
             raise ConfigurationError(f"state of '{self._name}': field {error} is missing") from None
         if elements != self._elements:
@@ -96,11 +118,14 @@ class LayerCompressor:
                 f"state of '{self._name}': field 'elements': found {elements}, expected {self._elements}; "
                 "load the state of the same model"
             )
+        before = self._policy.state_dict()
         try:
-            self._residual.load_state_dict(feedback)
+            self._policy.load_state_dict(policy)
+            self._feedback.load_state_dict(feedback)
         except ConfigurationError as error:
+            self._policy.load_state_dict(before)
             raise ConfigurationError(f"state of '{self._name}': {error}") from error
-        self._threshold = self._next_threshold = threshold
+        self.threshold = self._next_threshold = threshold
 
     def _require_elements(self, elements: int) -> None:
         if elements != self._elements:

@@ -11,7 +11,12 @@ from gradsieve import (
     ConfigurationError,
     DensityWarmup,
     GroupTopKConfig,
+    ImportanceConfig,
     LaplaceConfig,
+    LayeredConfig,
+    LossRecorder,
+    MomentumCorrection,
+    SampledConfig,
     TopKConfig,
 )
 
@@ -22,6 +27,9 @@ from gradsieve import (
         (Compression.topk, TopKConfig, "topk"),
         (Compression.group_topk, GroupTopKConfig, "group_topk"),
         (Compression.laplace, LaplaceConfig, "laplace"),
+        (Compression.sampled, SampledConfig, "sampled"),
+        (Compression.layered, LayeredConfig, "layered"),
+        (Compression.importance, ImportanceConfig, "importance"),
     ],
 )
 def test_each_maker_gives_its_rule_with_the_documented_defaults(make, kind, algorithm):
@@ -31,6 +39,7 @@ def test_each_maker_gives_its_rule_with_the_documented_defaults(make, kind, algo
     assert config == kind()
     assert (config.algorithm, config.density, config.min_elements) == (algorithm, 0.01, 10_000)
     assert (config.value_dtype, config.warmup, config.error_feedback) == ("float32", None, True)
+    assert (config.momentum, config.clip_norm) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +63,31 @@ def test_each_maker_gives_its_rule_with_the_documented_defaults(make, kind, algo
         (Compression.laplace, {"band": [0.8, 1.25]}, "band="),
         (Compression.laplace, {"band": (0.0, 1.25)}, "band="),
         (Compression.laplace, {"density": -1}, "density=-1"),
+        (Compression.topk, {"momentum": 0.9}, r"momentum=0\.9 .* MomentumCorrection or None"),
+        (Compression.topk, {"clip_norm": 0}, "clip_norm=0 .* positive number or None"),
+        (Compression.topk, {"clip_norm": float("inf")}, "clip_norm=inf"),
+        (Compression.sampled, {"sample": 0}, r"Compression\.sampled: sample=0 .*\(0, 1\]"),
+        (Compression.sampled, {"band": (0.8,)}, "band="),
+        (Compression.sampled, {"seed": -1}, "seed=-1 .* at least 0"),
+        (
+            Compression.layered,
+            {"density": 0.2},
+            r"Compression\.layered: bounds=\(0\.001, 0\.1\).*0\.2 \(density\)",
+        ),
+        (Compression.layered, {"bounds": (0.02, 0.1)}, r"bounds=\(0\.02, 0\.1\)"),
+        (Compression.layered, {"bounds": (0, 0.1)}, "bounds="),
+        (Compression.layered, {"band": (2, 3)}, "band="),
+        (Compression.layered, {"layer_min_elements": {"a": -1}}, "layer_min_elements=.*name's pattern"),
+        (Compression.layered, {"layer_min_elements": {1: 2}}, "layer_min_elements="),
+        (Compression.layered, {"reanchor_steps": 0}, "reanchor_steps=0"),
+        (Compression.layered, {"adapt_steps": 0}, "adapt_steps=0"),
+        (Compression.layered, {"dead_band": 1}, r"dead_band=1 .* \[0, 1\)"),
+        (Compression.importance, {"bounds": (0.1, 0.2)}, r"Compression\.importance: bounds="),
+        (Compression.importance, {"loss_power": -1}, "loss_power=-1 .* at least 0"),
+        (Compression.importance, {"network_power": float("nan")}, "network_power=nan"),
+        (Compression.importance, {"period": 0}, "period=0"),
+        (Compression.importance, {"band": None}, "band=None"),
+        (Compression.importance, {"recorder": None}, "recorder=None .* a LossRecorder"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_field_value_and_what_is_allowed(make, settings, message):
@@ -84,8 +118,35 @@ def test_a_description_is_the_same_after_a_trip_through_json():
         "value_dtype": "bfloat16",
         "warmup": {"start": 0.25, "steps": 10},
         "error_feedback": True,
+        "momentum": None,
+        "clip_norm": None,
         "band": [0.9, 1.1],
     }
+
+
+def test_a_description_holds_nested_settings_as_plain_values():
+    config = Compression.layered(
+        momentum=MomentumCorrection(momentum=0.8), layer_min_elements={"head.*": 0, "*": 500}
+    )
+    description = config.describe()
+    assert json.loads(json.dumps(description)) == description
+    assert description["momentum"] == {"momentum": 0.8, "masking": True}
+    assert description["layer_min_elements"] == [["head.*", 0], ["*", 500]]
+
+
+def test_a_recorder_belongs_to_a_process_and_is_not_compared():
+    config = Compression.importance(recorder=LossRecorder())
+    assert config == Compression.importance()
+    assert config.describe() == Compression.importance().describe()
+    assert "recorder" not in config.describe()
+
+
+def test_the_size_threshold_decides_what_is_compressed_and_a_layers_own_comes_first():
+    assert [Compression.topk().compresses("fc", n) for n in (9_999, 10_000)] == [False, True]
+    config = Compression.layered(layer_min_elements={"head.*": 0, "*.bias": 10**9, "head.bias": 0})
+    named = {"head.weight": 5, "body.bias": 10**8, "head.bias": 5, "body.weight": 9_999}
+    assert [config.compresses(*item) for item in named.items()] == [True, False, True, False]
+    assert config.compresses("body.weight", 10_000)
 
 
 def test_the_base_makes_no_configuration():

@@ -6,6 +6,8 @@ exceeds the sum of the magnitudes given so far). What is taken away again, ``val
 that clamping to a half format's range may round once more. So T steps stay within 2 * T * 2**-24 of that sum.
 """
 
+import functools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,6 +16,12 @@ from hypothesis import strategies as st
 import gradsieve
 
 RULES = [
+    pytest.param(gradsieve.Compression.sampled, id="sampled"),
+    pytest.param(functools.partial(gradsieve.Compression.layered, bounds=(0.001, 1.0)), id="layered"),
+    pytest.param(functools.partial(gradsieve.Compression.importance, bounds=(0.001, 1.0)), id="importance"),
+    pytest.param(
+        functools.partial(gradsieve.Compression.laplace, clip_norm=1e30), id="clipping that never clips"
+    ),
     pytest.param(gradsieve.Compression.topk, id="topk"),
     pytest.param(gradsieve.Compression.group_topk, id="group_topk"),
     pytest.param(gradsieve.Compression.laplace, id="laplace"),

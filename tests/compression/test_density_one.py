@@ -1,5 +1,7 @@
 """At density 1 compression must be no compression at all."""
 
+import functools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,7 +9,14 @@ from hypothesis import strategies as st
 
 import gradsieve
 
-MAKERS = [gradsieve.Compression.topk, gradsieve.Compression.group_topk, gradsieve.Compression.laplace]
+MAKERS = [
+    gradsieve.Compression.topk,
+    gradsieve.Compression.group_topk,
+    gradsieve.Compression.laplace,
+    gradsieve.Compression.sampled,
+    functools.partial(gradsieve.Compression.layered, bounds=(0.001, 1.0)),
+    functools.partial(gradsieve.Compression.importance, bounds=(0.001, 1.0), loss_power=0),
+]
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
