@@ -104,7 +104,7 @@ class Compression:
     """Constructors of compressors for ``hvd.DistributedOptimizer(..., compression=...)``.
 
     All take what the constructors of `gradsieve.Compression` take (density, min_elements, value_dtype,
-    warmup, ...), and:
+    warmup, momentum, clip_norm, ...), and:
 
     - ``grad_scaler``: the ``torch.amp.GradScaler`` in use, if any;
     - ``nonfinite``: default ``"raise"`` without and ``"propagate"`` with a scaler;
@@ -127,6 +127,25 @@ class Compression:
     def laplace(density: float = 0.01, **settings: Any) -> HorovodCompressor:
         """All magnitudes above an estimated threshold. See `gradsieve.Compression.laplace`."""
         return _horovod_compressor(gradsieve.Compression.laplace, density, settings)
+
+    @staticmethod
+    def sampled(density: float = 0.01, **settings: Any) -> HorovodCompressor:
+        """All magnitudes above a sample's threshold. See `gradsieve.Compression.sampled`."""
+        return _horovod_compressor(gradsieve.Compression.sampled, density, settings)
+
+    @staticmethod
+    def layered(density: float = 0.01, **settings: Any) -> HorovodCompressor:
+        """A threshold and a density per layer, which follow its gradients. See
+        `gradsieve.Compression.layered`.
+        """
+        return _horovod_compressor(gradsieve.Compression.layered, density, settings)
+
+    @staticmethod
+    def importance(density: float = 0.01, **settings: Any) -> HorovodCompressor:
+        """A density that follows the batches' losses and the network's delay. Compute the loss with
+        `gradsieve.cross_entropy`. See `gradsieve.Compression.importance`.
+        """
+        return _horovod_compressor(gradsieve.Compression.importance, density, settings)
 
 
 def _horovod_compressor(constructor: Any, density: float, settings: dict[str, Any]) -> HorovodCompressor:

@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradsieve import LayerCompressor
+from gradsieve import CompressionConfig, LayerCompressor, Policy, Velocity
 
 from .exchange import Allgather
 
 if TYPE_CHECKING:
     from .transaction import Transaction
+
+
+_COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Phase(Enum):
@@ -29,13 +33,48 @@ class Phase(Enum):
 
 @dataclass(eq=False)
 class Entry:
-    """One parameter: its name, its compressor (None: Horovod's dense path) and where it stands."""
+    """One parameter: its name, how its gradient travels and where it stands.
+
+    ``layer`` is None on Horovod's dense path; ``velocity`` is what momentum correction keeps for it there.
+    """
 
     name: str
     parameter: Parameter
-    layer: LayerCompressor | None
+    layer: LayerCompressor | None = None
+    velocity: Velocity | None = None
     phase: Phase = Phase.IDLE
     exchanged: weakref.ref[Tensor] | None = None  # the gradient that holds the mean
+
+    @classmethod
+    def of(cls, name: str, parameter: Parameter, config: CompressionConfig, policy: Policy) -> Entry:
+        """The entry as of before the parameter's first step."""
+        elements, device = parameter.numel(), parameter.device
+        if compresses(config, name, parameter):
+            part = policy.layer(name, elements)
+            return cls(name, parameter, LayerCompressor(config, elements, device, name, part))
+        if config.momentum is None:
+            return cls(name, parameter)
+        dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+        return cls(name, parameter, velocity=Velocity(config.momentum.momentum, elements, device, dtype))
+
+    def commit(self) -> None:
+        """The optimizer has stepped."""
+        self.phase = Phase.IDLE
+        for state in (self.layer, self.velocity):
+            if state is not None:
+                state.commit()
+
+    def rollback(self) -> None:
+        """The step was never applied."""
+        self.phase = Phase.IDLE
+        for state in (self.layer, self.velocity):
+            if state is not None:
+                state.rollback()
+
+
+def compresses(config: CompressionConfig, name: str, parameter: Parameter) -> bool:
+    """Whether the parameter's gradient is compressed; else it takes Horovod's dense path."""
+    return parameter.dtype in _COMPRESSIBLE and config.compresses(name, parameter.numel())
 
 
 @dataclass(eq=False)

@@ -22,11 +22,13 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradsieve import LayerCompressor, codec
+from gradsieve import LayerCompressor, Policy, codec
 from gradsieve.errors import GradsieveError
+from gradsieve.kernels.magnitude import all_finite
 
 from . import seam
-from .entries import Entry, Phase, Ticket
+from .drain import Drain, empty_exchange_seconds
+from .entries import Entry, Phase, Ticket, compresses
 from .exchange import Allgather, handle_finished, wait_for
 from .nonfinite import NonFiniteLog
 from .settings_check import compare_settings
@@ -37,7 +39,6 @@ from .watchdog import watch
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor
 
-_COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 _ATTRIBUTE = "_gradsieve_transaction"
 
 
@@ -57,7 +58,9 @@ class Transaction:
 
     def __post_init__(self) -> None:
         seam.check_supported(self.optimizer)
+        self.policy = self.compressor.config.policy()
         self._nonfinite = NonFiniteLog()
+        self._drain = Drain()
         self.optimizer.register_step_pre_hook(self._before_step)
         self.optimizer.register_step_post_hook(self._after_step)
 
@@ -75,21 +78,11 @@ class Transaction:
             setattr(optimizer, _ATTRIBUTE, existing)
         return existing
 
-    def new_entry(self, parameter: Parameter) -> Entry:
-        """A parameter's entry as of before its first step."""
-        name = seam.name_of(self.optimizer, parameter)
-        layer = None
-        if self._compresses(parameter):
-            layer = LayerCompressor(self.compressor.config, parameter.numel(), parameter.device, name)
-        return Entry(name, parameter, layer)
-
-    def replace_entries(self, entries: list[Entry]) -> None:
+    def replace(self, entries: list[Entry], policy: Policy) -> None:
         """Forget everything that was remembered and go on from these; other parameters start anew."""
         self.rollback()
         self.entries = {entry.parameter: entry for entry in entries}
-
-    def _compresses(self, parameter: Parameter) -> bool:
-        return parameter.dtype in _COMPRESSIBLE and parameter.numel() >= self.compressor.config.min_elements
+        self.policy = policy
 
     # -- compress --
 
@@ -107,7 +100,8 @@ class Transaction:
         """
         self._compare_settings()
         if parameter not in self.entries:
-            self.entries[parameter] = self.new_entry(parameter)
+            name = seam.name_of(self.optimizer, parameter)
+            self.entries[parameter] = Entry.of(name, parameter, self.compressor.config, self.policy)
         entry = self.entries[parameter]
         if entry.phase is not Phase.IDLE:
             if entry.phase is Phase.EXCHANGED and not self._is_new(entry, gradient):
@@ -132,7 +126,8 @@ class Transaction:
         if self.compressor.nonfinite == "raise":
             self._nonfinite.check_local(entry.name, gradient)
         self.counter.add_dense(gradient)
-        return reducible(gradient), Ticket(self, entry, gradient)
+        scale = 1.0 if entry.velocity is None else self.compressor.loss_scale()
+        return reducible(gradient), Ticket(self, entry, gradient, scale)
 
     def _start_sparse(self, entry: Entry, layer: LayerCompressor, gradient: Tensor) -> tuple[Tensor, Ticket]:
         scale = self.compressor.loss_scale()
@@ -146,6 +141,9 @@ class Transaction:
             compare_settings(self.describe(), self.optimizer.process_set, self.compressor.timeout_seconds)
             watch(self, self.compressor.timeout_seconds)
             self._settings_compared = True
+            if self.policy.times_exchanges:
+                seconds = empty_exchange_seconds(self.optimizer.process_set, self.compressor.timeout_seconds)
+                self.policy.observe_exchange(seconds, 0)
 
     def describe(self) -> dict[str, Any]:
         """Everything that must be equal on all ranks, JSON-able."""
@@ -154,13 +152,13 @@ class Transaction:
             "op": seam.reduction_name(self.optimizer.op),
             "backward_passes_per_step": self.optimizer.backward_passes_per_step,
             "parameters": {
-                name: f"{self._path(parameter)} {parameter.dtype} {tuple(parameter.shape)}"
+                name: f"{self._path(name, parameter)} {parameter.dtype} {tuple(parameter.shape)}"
                 for name, parameter in seam.reduced_parameters(self.optimizer)
             },
         }
 
-    def _path(self, parameter: Parameter) -> str:
-        return "sparse" if self._compresses(parameter) else "dense"
+    def _path(self, name: str, parameter: Parameter) -> str:
+        return "sparse" if compresses(self.compressor.config, name, parameter) else "dense"
 
     # -- decompress --
 
@@ -174,19 +172,26 @@ class Transaction:
         entry, gradient = ticket.entry, ticket.gradient
         if ticket.repeated:
             return gradient
+        self._drain.begin(self.open_tickets.values())
         self.open_tickets.pop(entry.parameter, None)
         if ticket.gather is not None:
             self._finish_sparse(ticket, ticket.gather)
         else:
-            self._finish_dense(reduced, gradient)
+            self._finish_dense(reduced, ticket)
+        if not self.open_tickets:
+            self._drain.end()
         entry.phase = Phase.EXCHANGED
         self._unapplied = True
         entry.exchanged = weakref.ref(gradient)
         return gradient
 
-    def _finish_dense(self, reduced: Tensor, gradient: Tensor) -> None:
+    def _finish_dense(self, reduced: Tensor, ticket: Ticket) -> None:
         if self.compressor.nonfinite == "raise":
             self._nonfinite.check_reduced(reduced)
+        velocity, gradient = ticket.entry.velocity, ticket.gradient
+        if velocity is not None and all_finite(reduced):
+            reduced = velocity.advance(reduced, 1.0 / ticket.scale).mul(ticket.scale).view(gradient.shape)
+            velocity.keep()
         if reduced is not gradient:
             gradient.copy_(reduced)
 
@@ -194,6 +199,7 @@ class Transaction:
         ranks = self.optimizer.process_set.size()
         gathered = gather.wait(self.compressor.timeout_seconds)
         self.counter.add_received(gathered)
+        self._drain.arrived(ticket, gathered.numel())
         try:
             payloads = codec.split(gathered, ranks, ticket.gradient.numel())
         except GradsieveError as error:
@@ -224,7 +230,9 @@ class Transaction:
         in_flight = [ticket.gather for ticket in self.open_tickets.values() if ticket.gather is not None]
         if in_flight and seam.everything_submitted(self.optimizer):
             # Waiting here sleeps and can raise; waiting in Horovod's synchronize() spins and cannot.
+            self._drain.begin(self.open_tickets.values())
             wait_for(in_flight, self.compressor.timeout_seconds)
+            self._drain.end()
         if self.compressor.nonfinite == "raise" and self._unapplied:
             self._nonfinite.raise_if_any(self.optimizer.process_set, self.compressor.timeout_seconds)
 
@@ -236,9 +244,11 @@ class Transaction:
         if not exchanged:
             return
         for entry in exchanged:
-            entry.phase = Phase.IDLE
-            if entry.layer is not None:
-                entry.layer.commit()
+            entry.commit()
+        measured, self._drain = self._drain.measured(), Drain()
+        if measured is not None:
+            self.policy.observe_exchange(*measured)
+        self.policy.commit()
         self._nonfinite.clear()
         self.counter.close_step()
         self._unapplied = False
@@ -247,9 +257,9 @@ class Transaction:
     def rollback(self) -> None:
         """Give every tensor of a step that was never applied its residual back, bit for bit."""
         for entry in self.entries.values():
-            entry.phase = Phase.IDLE
-            if entry.layer is not None:
-                entry.layer.rollback()
+            entry.rollback()
+        self.policy.rollback()
+        self._drain = Drain()
         self.open_tickets.clear()
         self._unapplied = False
         self._nonfinite.clear()
