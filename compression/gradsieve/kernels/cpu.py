@@ -143,20 +143,10 @@ class CpuSum:
             kept = whole * per_group + (in_last if rest else 0)
             places, values = np.empty(kept + 1, np.int64), np.empty(kept + 1, np.float32)
             keys, order = np.empty((2, group_size + LANES), np.int64)
-            sizes = (group_size, per_group, in_last)
+            peaks = np.empty(group_size + LANES, np.int32)
             groups.group_top_k(
-                gradient,
-                scale,
-                residual,
-                self._out,
-                summing,
-                start,
-                stop,
-                *sizes,
-                keys,
-                order,
-                places,
-                values,
+                *(gradient, scale, residual, self._out, summing, start, stop),
+                *(group_size, per_group, in_last, peaks, keys, order, places, values),
             )
             return places[:kept], values[:kept]
 

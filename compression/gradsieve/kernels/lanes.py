@@ -8,10 +8,11 @@ EPYC with AVX2, one thread; adding alone takes 9).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
@@ -59,21 +60,70 @@ def sum_reaching(
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        start = args[4]
-        product = builder.fmul(
-            builder.load(_at(context, builder, signature, args, 0, start), align=4),
-            _in_all_lanes(builder, _FLOATS, args[1]),
-        )
-        total = builder.fadd(builder.load(_at(context, builder, signature, args, 2, start), align=4), product)
+        total = _sum(context, builder, signature, args, args[4])
         exceeds = builder.icmp_signed(">", _patterns(builder, total), _in_all_lanes(builder, _INTS, args[7]))
         rest = builder.select(exceeds, ir.Constant(_FLOATS, [0.0] * LANES), total)
-        store = builder.store(rest, _at(context, builder, signature, args, 3, start), align=LANES)
-        past_the_caches = builder.module.add_metadata([ir.Constant(_INT, 1)])
-        store.set_metadata("nontemporal", past_the_caches)
+        store = builder.store(rest, _at(context, builder, signature, args, 3, args[4]), align=LANES)
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT, 1)]))
         return _masks(builder, total, args[5], args[6])
 
     arguments = (gradient, types.float32, residual, out, types.int64, types.int32, types.int32, types.int32)
     return types.uint64(*arguments), generate
+
+
+@intrinsic
+def find_peaks(context: Any, numbers: Any, start: Any, stride: Any, count: Any, peaks: Any, lane: Any) -> Any:
+    """Set the 32 ``peaks`` (int32) from ``lane`` on to the largest patterns of ``count`` vectors of numbers.
+
+    Vectors start ``stride`` elements apart, the first at ``start``.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def numbers_at(place: Any) -> Any:
+            return builder.load(_at(context, builder, signature, args, 0, place), align=4)
+
+        _find_peaks(context, builder, signature.args[4], args[1:], numbers_at)
+        return context.get_dummy_value()
+
+    return types.void(numbers, types.int64, types.int64, types.int64, peaks, types.int64), generate
+
+
+@intrinsic
+def find_sum_peaks(
+    context: Any,
+    gradient: Any,
+    scale: Any,
+    residual: Any,
+    start: Any,
+    stride: Any,
+    count: Any,
+    peaks: Any,
+    lane: Any,
+) -> Any:
+    """Do with ``gradient * scale + residual`` what :func:`find_peaks` does with numbers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def numbers_at(place: Any) -> Any:
+            return _sum(context, builder, signature, args, place)
+
+        _find_peaks(context, builder, signature.args[6], args[3:], numbers_at)
+        return context.get_dummy_value()
+
+    places = (types.int64, types.int64, types.int64)
+    return types.void(gradient, types.float32, residual, *places, peaks, types.int64), generate
+
+
+@intrinsic
+def peaks_reaching(context: Any, peaks: Any, pattern: Any) -> Any:
+    """Return how many of the first 32 ``peaks`` (int32) reach ``pattern``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, args[0]).data
+        loaded = builder.load(builder.bitcast(data, _INTS.as_pointer()), align=4)
+        reached = builder.icmp_signed(">=", loaded, _in_all_lanes(builder, _INTS, args[1]))
+        return builder.ctpop(builder.bitcast(reached, _INT))
+
+    return types.int32(peaks, types.int32), generate
 
 
 @intrinsic
@@ -100,6 +150,28 @@ def _at(context: Any, builder: Any, signature: Any, args: Any, number: int, star
     """Return a pointer to the lanes of array argument ``number`` that begin at element ``start``."""
     array = arrayobj.make_array(signature.args[number])(context, builder, args[number])
     return builder.bitcast(builder.gep(array.data, [start]), _FLOATS.as_pointer())
+
+
+def _sum(context: Any, builder: Any, signature: Any, args: Any, start: Any) -> Any:
+    """Return ``gradient * scale + residual``, which are arguments 0 to 2."""
+    gradient = builder.load(_at(context, builder, signature, args, 0, start), align=4)
+    residual = builder.load(_at(context, builder, signature, args, 2, start), align=4)
+    product = builder.fmul(gradient, _in_all_lanes(builder, _FLOATS, args[1]))
+    return builder.fadd(residual, product)
+
+
+def _find_peaks(context: Any, builder: Any, array: Any, args: Any, numbers_at: Callable[[Any], Any]) -> None:
+    """Generate the loop over vectors; the peaks stay in registers until its end."""
+    start, stride, count, peaks, lane = args
+    highest = cgutils.alloca_once_value(builder, ir.Constant(_INTS, [0] * LANES))
+    with cgutils.for_range(builder, count) as loop:
+        place = builder.add(start, builder.mul(loop.index, stride))
+        patterns, before = _patterns(builder, numbers_at(place)), builder.load(highest)
+        higher = builder.icmp_signed(">", patterns, before)
+        builder.store(builder.select(higher, patterns, before), highest)
+    data = arrayobj.make_array(array)(context, builder, peaks).data
+    pointer = builder.bitcast(builder.gep(data, [lane]), _INTS.as_pointer())
+    builder.store(builder.load(highest), pointer, align=4)
 
 
 def _masks(builder: Any, numbers: Any, upper: Any, lower: Any) -> Any:
