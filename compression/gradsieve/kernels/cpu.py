@@ -106,7 +106,8 @@ class CpuSum:
             return self._near(pattern)
         else:
             self._list(pattern)
-        return _joined([(part.places[: part.listed], part.values[: part.listed]) for part in self._lists])
+        listed = [(part.places[: part.listed], part.values[: part.listed]) for part in self._lists]
+        return CpuCandidates(*_joined(listed))
 
     def leave_rest(self, selection: Selection, sent: Tensor) -> None:
         """Replace the selected elements by what is left of them when ``sent`` is taken away."""
@@ -144,15 +145,14 @@ class CpuSum:
             places, values = np.empty(kept + 1, np.int64), np.empty(kept + 1, np.float32)
             keys, order = np.empty((2, group_size + LANES), np.int64)
             peaks = np.empty(group_size + LANES, np.int32)
-            groups.group_top_k(
-                *(gradient, scale, residual, self._out, summing, start, stop),
-                *(group_size, per_group, in_last, peaks, keys, order, places, values),
-            )
+            shape = (start, stop, group_size, per_group, in_last)
+            lists = (peaks, keys, order, places, values)
+            groups.group_top_k(gradient, scale, residual, self._out, summing, *shape, *lists)
             return places[:kept], values[:kept]
 
-        listed = _joined(beside_each_other(list_groups, spans(self.elements, group_size)))
+        places, values = _joined(beside_each_other(list_groups, spans(self.elements, group_size)))
         self._terms = None
-        return listed.select(listed.lowest())
+        return _selection(places, values, CpuCandidates(places, values).lowest())
 
     def _sum_and_list(
         self, terms: tuple[Floats, float, Floats], upper: int, lower: int, *, take: bool
@@ -219,15 +219,14 @@ class CpuSum:
                 *(pattern, places, values),
             )
             merged.append((places[:length], values[:length]))
-        return _joined(merged)
+        return CpuCandidates(*_joined(merged))
 
 
-def _joined(parts: list[tuple[Places, Floats]]) -> CpuCandidates:
+def _joined(parts: list[tuple[Places, Floats]]) -> tuple[Places, Floats]:
+    """Return the parts' lists as one; a single part's as it is."""
     if len(parts) == 1:
-        return CpuCandidates(*parts[0])
-    return CpuCandidates(
-        np.concatenate([places for places, _ in parts]), np.concatenate([values for _, values in parts])
-    )
+        return parts[0]
+    return np.concatenate([places for places, _ in parts]), np.concatenate([values for _, values in parts])
 
 
 def _selection(places: Places, values: Floats, pattern: int) -> Selection:

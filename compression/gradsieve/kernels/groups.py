@@ -141,7 +141,8 @@ def _cut(
 ) -> Number:
     """Return a pattern that at least ``wanted`` numbers of a group reach, and not many more.
 
-    ``guess`` saves time. 0 where there are too few numbers for the lanes to tell. ``peaks``, ``keys``, ``order`` are work space.
+    ``guess`` saves time. 0 where there are too few numbers for the lanes to tell. ``peaks``, ``keys`` and
+    ``order`` are work space.
     """
     lanes = (2 * wanted + LANES - 1) // LANES * LANES
     whole = (stop - start) // LANES * LANES
