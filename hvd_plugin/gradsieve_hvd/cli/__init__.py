@@ -15,6 +15,7 @@ _SUBCOMMANDS = {
         "Build and install Horovod for this torch and MPI.",
     ),
     "demo": ("gradsieve_hvd.demo.command", "Train two models with and without compression and compare."),
+    "report": ("gradsieve_hvd.report.command", "Show what gradients of real training look like."),
     "run": ("gradsieve_hvd.launcher.command", "Run a command on several ranks, also on emulated links."),
 }
 
