@@ -18,8 +18,8 @@ class Questions:
     """What one selection asked.
 
     counts: how often it asked how many elements reach a magnitude, of all N or of those listed before.
-    passes: how often it asked something of all N elements. A kernel may need fewer: it answers some from what
-        it noted while it answered others.
+    passes: how often it asked something of all N elements. A kernel's own passes may differ: it answers some
+        questions from what it noted before, and may need several for the mean.
     """
 
     counts: int = 0
