@@ -43,7 +43,8 @@ class Ranks(Protocol):
 
     Attributes:
         sources: their output.
-        status: exit status for the shell, once none runs.
+        status: exit status for the shell. Not 0 while some still run: one has failed, and the others were
+            asked to end.
     """
 
     sources: list[Source]

@@ -66,6 +66,8 @@ class Supervisor:
             self._time_out_at = time.monotonic() + timeout
         while True:
             self._ranks.ended(reap())
+            if self._ranks.status:
+                self._kill_after_grace()
             if not self._ranks.running or time.monotonic() >= self._kill_at:
                 break
             if time.monotonic() >= self._time_out_at:
@@ -109,8 +111,11 @@ class Supervisor:
     def _stop(self, status: int) -> None:
         if not self.forced:
             self._forced_status = status
-            self._kill_at = min(self._kill_at, time.monotonic() + _GRACE_SECONDS)
+            self._kill_after_grace()
             self._ranks.terminate()
+
+    def _kill_after_grace(self) -> None:
+        self._kill_at = min(self._kill_at, time.monotonic() + _GRACE_SECONDS)
 
 
 def _wakeups() -> socket.socket:

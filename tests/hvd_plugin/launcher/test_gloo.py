@@ -16,6 +16,19 @@ if len(sys.argv) > 1:
     hvd.allreduce(torch.ones(1), name="b")
 """
 
+# Rank 1 does not want to end; rank 0 fails when it is that far.
+STUBBORN = """
+import os, pathlib, signal, sys, time
+ready = pathlib.Path(sys.argv[1])
+if os.environ["HOROVOD_RANK"] == "1":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ready.touch()
+    time.sleep(1000)
+while not ready.exists():
+    time.sleep(0.05)
+sys.exit(3)
+"""
+
 
 def test_ranks_meet_through_gloo(launcher):
     done = launcher.run("-np", "2", "--gloo", "--tag-output", "--", "python", "-c", SUM)
@@ -28,6 +41,13 @@ def test_the_first_rank_to_fail_gives_the_status(launcher):
     done = launcher.run("-np", "2", "--gloo", "--", "python", "-c", SUM, "3")
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1] == "gradsieve run: rank 1 exited with status 3"
+    assert launcher.left_over() == []
+
+
+def test_when_a_rank_has_failed_those_that_do_not_want_to_end_are_killed(launcher, tmp_path):
+    done = launcher.run("-np", "2", "--gloo", "--", "python", "-c", STUBBORN, str(tmp_path / "ready"))
+    assert done.returncode == 3
+    assert done.stderr == "gradsieve run: rank 0 exited with status 3\n"
     assert launcher.left_over() == []
 
 
