@@ -1,8 +1,8 @@
 """Tests that run on real Horovod ranks.
 
-A test decorated with `on_ranks` is executed by every rank of a real job; pytest reports what became of it.
-Starting a job costs seconds (each rank imports torch), so all such tests of a folder share one job per number
-of ranks: this file, run as a program, is what its ranks execute. A test that would leave Horovod unusable
+A test decorated with `on_ranks` is executed by every rank of the real jobs in `JOBS`; pytest reports what
+became of it. Starting a job costs seconds (each rank imports torch), so all such tests of a folder share
+these jobs: this file, run as a program, is what their ranks execute. A test that would leave Horovod unusable
 starts a job of its own with `run_alone`.
 """
 
@@ -21,24 +21,25 @@ import pytest
 
 JOB_SECONDS = 240.0
 GLOO = "gloo"
+JOBS = ("2", "4", GLOO)
+"""Numbers of MPI ranks, and 2 ranks under Horovod's Gloo controller."""
 
 
-def on_ranks(*sizes: int, gloo: bool = False) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """Run the decorated ``scenario(hvd)`` on every rank of jobs of these sizes, and once on 2 ranks with Gloo
-    if asked."""
-    jobs = [*map(str, sizes), *([GLOO] if gloo else [])]
+def ranks_of(job: str) -> int:
+    return 2 if job == GLOO else int(job)
 
-    def decorate(scenario: Callable[[Any], None]) -> Callable[..., None]:
-        @pytest.mark.parametrize("job", jobs)
-        @pytest.mark.timeout(JOB_SECONDS + 60)
-        def test(job: str, outcomes: Callable[[str], Outcomes]) -> None:
-            outcomes(job).check(f"{Path(scenario.__code__.co_filename).stem}.{scenario.__name__}")
 
-        test.__name__ = scenario.__name__
-        test.scenario, test.jobs = scenario, jobs  # type: ignore[attr-defined]
-        return test
+def on_ranks(scenario: Callable[[Any], None]) -> Callable[..., None]:
+    """Run the decorated ``scenario(hvd)`` on every rank of each of the jobs."""
 
-    return decorate
+    @pytest.mark.parametrize("job", JOBS)
+    @pytest.mark.timeout(JOB_SECONDS + 60)
+    def test(job: str, outcomes: Callable[[str], Outcomes]) -> None:
+        outcomes(job).check(f"{Path(scenario.__code__.co_filename).stem}.{scenario.__name__}")
+
+    test.__name__ = scenario.__name__
+    test.scenario = scenario  # type: ignore[attr-defined]
+    return test
 
 
 class Outcomes:
@@ -66,17 +67,19 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def run_job(test_folder: Path, job: str, results: Path) -> Outcomes:
-    """Start the job that executes all tests of a folder meant for it."""
+    """Start a job that executes all tests of a folder."""
     from gradsieve_hvd.launcher.job import Job
     from gradsieve_hvd.launcher.run import run
 
-    ranks = 2 if job == GLOO else int(job)
-    command = (sys.executable, __file__, str(test_folder), job, str(results))
+    ranks = ranks_of(job)
+    command = (sys.executable, __file__, str(test_folder), str(results))
     outcome = run(Job(command, ranks, gloo=job == GLOO, timeout=JOB_SECONDS))
     return Outcomes(results, ranks, outcome.status)
 
 
-def run_alone(program: str, ranks: int, folder: Path, *, timeout: float = 90.0) -> tuple[int, str]:
+def run_alone(
+    program: str, ranks: int, folder: Path, *, gloo: bool = False, timeout: float = 90.0
+) -> tuple[int, str]:
     """Run a program of its own on real ranks; return exit status and everything it printed."""
     import subprocess
 
@@ -89,6 +92,7 @@ def run_alone(program: str, ranks: int, folder: Path, *, timeout: float = 90.0) 
         "run",
         "-np",
         str(ranks),
+        *(["--gloo"] if gloo else []),
         "--timeout",
         str(timeout),
         "--",
@@ -101,7 +105,7 @@ def run_alone(program: str, ranks: int, folder: Path, *, timeout: float = 90.0) 
     return finished.returncode, finished.stdout
 
 
-def _scenarios(folder: Path, job: str) -> Iterator[tuple[str, Callable[[Any], None]]]:
+def _scenarios(folder: Path) -> Iterator[tuple[str, Callable[[Any], None]]]:
     for path in sorted(folder.glob("test_*.py")):
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None
@@ -110,11 +114,11 @@ def _scenarios(folder: Path, job: str) -> Iterator[tuple[str, Callable[[Any], No
         sys.modules[path.stem] = module
         spec.loader.exec_module(module)
         for name, test in list(vars(module).items()):
-            if job in getattr(test, "jobs", ()):
+            if hasattr(test, "scenario"):
                 yield f"{path.stem}.{name}", test.scenario
 
 
-def _main(folder: Path, job: str, results: Path) -> None:
+def _main(folder: Path, results: Path) -> None:
     import horovod.torch as hvd
     import torch
 
@@ -122,7 +126,7 @@ def _main(folder: Path, job: str, results: Path) -> None:
     hvd.init()
     torch.set_num_threads(1)
     with (results / f"rank-{hvd.rank()}.jsonl").open("w") as file:
-        for name, scenario in _scenarios(folder, job):
+        for name, scenario in _scenarios(folder):
             torch.manual_seed(0)
             try:
                 scenario(hvd)
@@ -135,4 +139,4 @@ def _main(folder: Path, job: str, results: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    _main(Path(sys.argv[1]), Path(sys.argv[2]))

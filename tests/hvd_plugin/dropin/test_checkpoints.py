@@ -23,7 +23,7 @@ def through_a_file(state: dict[str, Any]) -> Any:
     return torch.load(file, weights_only=True)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_a_resumed_training_goes_on_bit_for_bit(hvd: Any) -> None:
     warmup = DensityWarmup(start=0.5, steps=5)
     whole = perceptron()
@@ -48,7 +48,7 @@ def test_a_resumed_training_goes_on_bit_for_bit(hvd: Any) -> None:
     assert_same(train(hvd, resumed, optimizer, steps=3, first=3), expected)
 
 
-@on_ranks(2, 4, gloo=True)
+@on_ranks
 def test_broadcasting_the_optimizer_state_leaves_residuals_alone(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())
@@ -68,7 +68,7 @@ def test_broadcasting_the_optimizer_state_leaves_residuals_alone(hvd: Any) -> No
     train(hvd, fresh, optimizer, steps=2)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_another_ranks_residuals_load_as_zero_with_a_warning(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())
@@ -87,7 +87,7 @@ def test_another_ranks_residuals_load_as_zero_with_a_warning(hvd: Any) -> None:
     train(hvd, model, optimizer, steps=1)
 
 
-@on_ranks(2)
+@on_ranks
 def test_a_state_that_does_not_fit_changes_nothing(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())
@@ -109,7 +109,7 @@ def test_a_state_that_does_not_fit_changes_nothing(hvd: Any) -> None:
         assert all(torch.equal(residuals(optimizer)[name], before[name]) for name in before)
 
 
-@on_ranks(2)
+@on_ranks
 def test_the_optimizers_own_state_holds_no_residuals(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())
@@ -119,7 +119,7 @@ def test_the_optimizers_own_state_holds_no_residuals(hvd: Any) -> None:
     assert {key for state in optimizer.state_dict()["state"].values() for key in state} == {"momentum_buffer"}
 
 
-@on_ranks(2)
+@on_ranks
 def test_optimizers_with_a_compressor_can_be_copied(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())

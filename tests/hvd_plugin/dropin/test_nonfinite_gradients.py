@@ -66,28 +66,28 @@ def refused_and_recovered(
     assert_same(train(hvd, twin, distribute(hvd, twin, laplace(), groups=groups), steps=4), weights(model))
 
 
-@on_ranks(2, 4, gloo=True)
+@on_ranks
 def test_nan_in_a_compressed_gradient_is_named_on_every_rank_and_the_next_step_works(hvd: Any) -> None:
     refused_and_recovered(hvd, "0.weight", float("nan"), explicit=False)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_infinity_in_a_dense_gradient_is_named_on_every_rank_and_the_next_step_works(hvd: Any) -> None:
     refused_and_recovered(hvd, "0.bias", float("inf"), explicit=False)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_with_clipping_between_synchronize_and_step(hvd: Any) -> None:
     refused_and_recovered(hvd, "2.weight", float("-inf"), explicit=True)
     refused_and_recovered(hvd, "2.bias", float("nan"), explicit=True)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_with_groups(hvd: Any) -> None:
     refused_and_recovered(hvd, "0.weight", float("nan"), explicit=False, groups=1)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_several_parameters_on_several_ranks_are_all_named(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())
@@ -98,7 +98,7 @@ def test_several_parameters_on_several_ranks_are_all_named(hvd: Any) -> None:
         optimizer.step()
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_the_error_comes_again_until_there_is_a_new_gradient(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())
@@ -121,7 +121,7 @@ def scaled_step(model: nn.Module, optimizer: Any, scaler: torch.amp.GradScaler, 
     scaler.update()
 
 
-@on_ranks(2, 4, gloo=True)
+@on_ranks
 def test_with_a_loss_scaler_all_ranks_skip_the_step_together(hvd: Any) -> None:
     model = perceptron()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
@@ -144,7 +144,7 @@ def test_with_a_loss_scaler_all_ranks_skip_the_step_together(hvd: Any) -> None:
     assert_same(list(before.values()), list(residuals(twin_optimizer).values()))
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_loss_scales_that_grow_and_back_off_leave_no_trace_in_the_training(hvd: Any) -> None:
     """Scales are powers of two, so that scaling is exact and the comparison can be too."""
     model = perceptron()
@@ -164,7 +164,7 @@ def test_loss_scales_that_grow_and_back_off_leave_no_trace_in_the_training(hvd: 
     assert_same(list(residuals(optimizer).values()), list(residuals(twin_optimizer).values()))
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_with_a_loss_scaler_and_several_backward_passes(hvd: Any) -> None:
     model = perceptron()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**6, growth_interval=1000)

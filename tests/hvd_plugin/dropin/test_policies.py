@@ -54,7 +54,7 @@ def loss(model: nn.Module) -> float:
         return float(sum(loss_of(model, step, rank=0) for step in range(5))) / 5
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_layered_trains_and_its_densities_move_within_the_budget(hvd: Any) -> None:
     model = perceptron()
     before = loss(model)
@@ -72,7 +72,7 @@ def test_layered_trains_and_its_densities_move_within_the_budget(hvd: Any) -> No
     assert loss(model) < 0.7 * before
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_importance_trains_and_hears_of_losses_and_delays(hvd: Any) -> None:
     recorder = LossRecorder()
     model = perceptron()
@@ -90,7 +90,7 @@ def test_importance_trains_and_hears_of_losses_and_delays(hvd: Any) -> None:
     assert len(state["unread_losses"]) == 1
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_a_slower_network_sends_less(hvd: Any) -> None:
     recorder = LossRecorder()
     model = perceptron()
@@ -111,7 +111,7 @@ def test_a_slower_network_sends_less(hvd: Any) -> None:
     assert gradsieve_hvd.state_dict(optimizer)["policy"]["density"] == 0.001
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_the_wait_for_an_exchange_is_measured_with_and_without_an_own_synchronize(hvd: Any) -> None:
     for own in (False, True):
         model = perceptron()
@@ -130,7 +130,7 @@ def test_the_wait_for_an_exchange_is_measured_with_and_without_an_own_synchroniz
         assert all(0 <= delay < TIMEOUT for delay in observed)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_a_skipped_step_leaves_no_trace_in_the_policy(hvd: Any) -> None:
     model, twin = perceptron(), perceptron()
     optimizer, twins = (distribute(hvd, m, layered()) for m in (model, twin))
@@ -148,7 +148,7 @@ def test_a_skipped_step_leaves_no_trace_in_the_policy(hvd: Any) -> None:
     assert_same(weights(model), weights(twin))
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_a_resumed_training_goes_on_bit_for_bit_with_policy_and_momentum(hvd: Any) -> None:
     def made(seed: int = 0) -> tuple[nn.Module, Any]:
         model = perceptron(seed)
@@ -175,7 +175,7 @@ def test_a_resumed_training_goes_on_bit_for_bit_with_policy_and_momentum(hvd: An
     assert_same(train(hvd, resumed, optimizer, steps=7, first=7), expected)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_a_foreign_state_keeps_the_shared_velocities_and_starts_the_policy_anew(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, layered(momentum=MomentumCorrection()))
@@ -191,7 +191,7 @@ def test_a_foreign_state_keeps_the_shared_velocities_and_starts_the_policy_anew(
         assert torch.equal(loaded["dense"][name]["velocity"], velocity["velocity"])
 
 
-@on_ranks(2)
+@on_ranks
 def test_a_state_of_another_compressor_is_refused(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, layered())
@@ -206,7 +206,7 @@ def test_a_state_of_another_compressor_is_refused(hvd: Any) -> None:
             gradsieve_hvd.load_state_dict(other, state)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_corrected_momentum_without_masking_trains_like_sgd_with_momentum(hvd: Any) -> None:
     """At density 1; large and small (dense) tensors alike."""
     plain, ours = perceptron(), perceptron()
@@ -224,7 +224,7 @@ def test_corrected_momentum_without_masking_trains_like_sgd_with_momentum(hvd: A
     assert_equal_on_all_ranks(hvd, weights(ours))
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_a_skipped_step_leaves_dense_velocities_as_they_were(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, layered(momentum=MomentumCorrection()))
@@ -239,7 +239,7 @@ def test_a_skipped_step_leaves_dense_velocities_as_they_were(hvd: Any) -> None:
     train(hvd, model, optimizer, steps=1, first=3)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_loss_scaling_does_not_reach_the_momentum(hvd: Any) -> None:
     results = []
     for scaler in (None, torch.amp.GradScaler("cpu", init_scale=2.0**10)):
@@ -269,7 +269,7 @@ def test_loss_scaling_does_not_reach_the_momentum(hvd: Any) -> None:
     assert_same(results[1], results[0])  # powers of two change no bit
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_the_sampled_baseline_trains(hvd: Any) -> None:
     model = perceptron()
     before = loss(model)
@@ -280,7 +280,7 @@ def test_the_sampled_baseline_trains(hvd: Any) -> None:
     assert loss(model) < 0.7 * before
 
 
-@on_ranks(2)
+@on_ranks
 def test_ranks_that_differ_in_a_policys_settings_are_found_out(hvd: Any) -> None:
     model = perceptron()
     distribute(hvd, model, layered(adapt_steps=2 + hvd.rank()))

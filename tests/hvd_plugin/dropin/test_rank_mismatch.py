@@ -26,7 +26,7 @@ def first_step(hvd: Any, model: nn.Module, optimizer: Any) -> None:
     optimizer.step()
 
 
-@on_ranks(2, 4, gloo=True)
+@on_ranks
 def test_different_densities(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace(density=0.5 if hvd.rank() == 1 else 0.25))
@@ -34,7 +34,7 @@ def test_different_densities(hvd: Any) -> None:
         first_step(hvd, model, optimizer)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_different_methods(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, lossless() if hvd.rank() == hvd.size() - 1 else laplace())
@@ -44,7 +44,7 @@ def test_different_methods(hvd: Any) -> None:
         first_step(hvd, model, optimizer)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_different_reductions(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace(), op=hvd.Sum if hvd.rank() == 1 else hvd.Average)
@@ -52,7 +52,7 @@ def test_different_reductions(hvd: Any) -> None:
         first_step(hvd, model, optimizer)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_different_models(hvd: Any) -> None:
     model = nn.Sequential(
         nn.Linear(60, 30 if hvd.rank() == 1 else 20), nn.Linear(30 if hvd.rank() == 1 else 20, 10)
@@ -64,7 +64,7 @@ def test_different_models(hvd: Any) -> None:
         first_step(hvd, model, optimizer)
 
 
-@on_ranks(2, 4)
+@on_ranks
 def test_after_the_error_a_right_configuration_trains(hvd: Any) -> None:
     model = perceptron()
     train(hvd, model, distribute(hvd, model, laplace()))

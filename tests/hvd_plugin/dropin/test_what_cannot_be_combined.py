@@ -21,28 +21,28 @@ def refused(hvd: Any, message: str, **options: Any) -> None:
         loss_of(model, 0, hvd.rank()).backward()
 
 
-@on_ranks(2)
+@on_ranks
 def test_adasum(hvd: Any) -> None:
     refused(hvd, "op=Adasum cannot be combined with gradsieve", op=hvd.Adasum)
 
 
-@on_ranks(2)
+@on_ranks
 def test_sparse_as_dense(hvd: Any) -> None:
     refused(hvd, "sparse_as_dense=True", sparse_as_dense=True)
 
 
-@on_ranks(2)
+@on_ranks
 def test_other_reductions(hvd: Any) -> None:
     refused(hvd, "op=Max cannot be combined", op=hvd.Max)
 
 
-@on_ranks(2)
+@on_ranks
 def test_a_plain_allreduce(hvd: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"hvd\.allreduce\(\) cannot use it"):
         hvd.allreduce(torch.zeros(1000), compression=laplace())
 
 
-@on_ranks(2)
+@on_ranks
 def test_a_gradient_replaced_behind_the_optimizers_back(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())
@@ -50,7 +50,7 @@ def test_a_gradient_replaced_behind_the_optimizers_back(hvd: Any) -> None:
         seam.parameter_of(optimizer, torch.zeros(1200))
 
 
-@on_ranks(2)
+@on_ranks
 def test_unnamed_parameters_get_horovods_own_names(hvd: Any) -> None:
     """Without named_parameters Horovod names them by position, which is good enough."""
     model = perceptron()
@@ -60,7 +60,7 @@ def test_unnamed_parameters_get_horovods_own_names(hvd: Any) -> None:
     assert "allreduce.noname.0.0" in gradsieve_hvd.state_dict(optimizer)["layers"]
 
 
-@on_ranks(2)
+@on_ranks
 def test_an_optimizer_without_gradsieve_has_no_residuals_to_save(hvd: Any) -> None:
     model: nn.Module = perceptron()
     with pytest.raises(ConfigurationError, match="no hvd.DistributedOptimizer with a gradsieve compressor"):
