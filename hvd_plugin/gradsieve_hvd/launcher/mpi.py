@@ -73,6 +73,10 @@ def rank_environment(
     }
     if job.ranks > cores:
         defaults["HOROVOD_CYCLE_TIME"] = _PATIENT_CYCLE_MILLISECONDS
+        if job.ranks % cores == 0:
+            # Left to the kernel, cores were seen to hold three ranks and one for seconds: a step of 430 ms
+            # became one of 650 ms, in a quarter of all steps.
+            defaults["GRADSIEVE_SHARE_CORES"] = "1"
     if root:
         defaults |= dict.fromkeys(_ROOT_ALLOWED, "1")
     if job.link is not None:

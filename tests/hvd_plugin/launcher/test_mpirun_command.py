@@ -54,6 +54,11 @@ def test_ranks_yield_only_when_there_are_more_than_cores():
     assert "mpi_yield_when_idle" not in arguments(Job(("x",), 4), cores=4)
 
 
+@pytest.mark.parametrize(("ranks", "cores", "shared"), [(4, 2, True), (3, 2, False), (2, 2, False)])
+def test_ranks_stay_on_a_core_where_all_cores_get_equally_many(ranks, cores, shared):
+    assert ("GRADSIEVE_SHARE_CORES" in environment(Job(("x",), ranks), cores=cores)) == shared
+
+
 def test_a_link_means_one_host_per_rank_and_tcp_alone():
     words = pairs(arguments(Job(("x",), 3, Link(None))))
     assert {("--host", "h0:1,h1:1,h2:1"), ("btl", "tcp,self"), ("pml", "ob1")} <= words

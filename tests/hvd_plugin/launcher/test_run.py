@@ -1,5 +1,7 @@
 """Real ranks under mpirun: what they print, how they fail, and what status comes back."""
 
+import os
+
 import pytest
 
 pytest.importorskip("mpi4py", reason="NO MPI HERE: mpi4py is not installed")
@@ -66,6 +68,14 @@ def test_a_crash_shows_the_python_stack(launcher):
 def test_tagged_output_names_the_rank_on_every_line(launcher):
     done = launcher.run("-np", "2", "--tag-output", "--", "python", "-c", "print('a'); print('b')")
     assert sorted(done.stdout.splitlines()) == ["[0] a", "[0] b", "[1] a", "[1] b"]
+
+
+def test_cores_that_must_be_shared_get_equally_many_ranks(launcher):
+    cores = sorted(os.sched_getaffinity(0))
+    ranks = 2 * len(cores)
+    program = "import os; print(*os.sched_getaffinity(0))"
+    done = launcher.run("-np", str(ranks), "--", "python", "-c", program)
+    assert sorted(done.stdout.split(), key=int) == [str(core) for core in cores for _ in range(2)]
 
 
 def test_any_program_can_be_run(launcher):
