@@ -1,0 +1,19 @@
+"""HorovodJob and CompressionPolicy: read from what the API server returns, checked, defaults applied."""
+
+from gradsieve_operator.spec.compression import Compression, CompressionPolicy, JobCompression
+from gradsieve_operator.spec.groups import WorkerGroup
+from gradsieve_operator.spec.job import HorovodJob, Launcher, RunPolicy, Scheduling
+from gradsieve_operator.spec.quantity import parse_quantity, units
+
+__all__ = [
+    "Compression",
+    "CompressionPolicy",
+    "HorovodJob",
+    "JobCompression",
+    "Launcher",
+    "RunPolicy",
+    "Scheduling",
+    "WorkerGroup",
+    "parse_quantity",
+    "units",
+]

@@ -1,0 +1,42 @@
+"""The words and limits of the API: what the schemas promise and the parser checks."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, get_args
+
+Backend = Literal["MPI", "Gloo"]
+Gang = Literal["Planned", "None"]
+Placement = Literal["Fastest", "Pack", "Spread"]
+CleanPodPolicy = Literal["Running", "All", "None"]
+Algorithm = Literal["None", "FP16", "TopK", "GroupTopK", "Sampled", "Laplace", "Layered", "Importance"]
+
+BACKENDS: Final[tuple[Backend, ...]] = get_args(Backend)
+GANGS: Final[tuple[Gang, ...]] = get_args(Gang)
+PLACEMENTS: Final[tuple[Placement, ...]] = get_args(Placement)
+CLEAN_POD_POLICIES: Final[tuple[CleanPodPolicy, ...]] = get_args(CleanPodPolicy)
+ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
+DENSE_ALGORITHMS: Final[tuple[Algorithm, ...]] = (
+    "None",
+    "FP16",
+)  # send every entry: a density has no meaning
+BOUNDED_ALGORITHMS: Final[tuple[Algorithm, ...]] = ("Layered", "Importance")  # choose densities themselves
+
+MAX_GROUPS: Final = 16
+MAX_WORKERS: Final = 512
+"""All workers' certificates fit into one Secret of at most 1 MiB: about 1.6 kB per worker."""
+MAX_SLOTS: Final = 64
+MAX_GPU_PRODUCTS: Final = 16
+MAX_BACKOFF: Final = 1000
+MAX_SECONDS: Final = 31_536_000
+MAX_DENSITY: Final = 1000
+
+DNS_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+"""A job's and a group's name: both become parts of host names, and a Service's name starts with a letter."""
+MAX_JOB_NAME: Final = 63
+MAX_GROUP_NAME: Final = 40
+OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+MAX_OBJECT_NAME: Final = 253
+LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+MAX_LABEL_VALUE: Final = 63
+RESERVED_GROUP: Final = "coordinator"
