@@ -14,7 +14,8 @@ from functools import lru_cache
 from gradsieve_operator.errors import SpecError
 
 _QUANTITY = re.compile(
-    r"(?P<sign>[+-]?)(?P<digits>\d+\.?\d*|\.\d+)(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3})?"
+    r"(?P<sign>[+-]?)(?P<digits>\d+\.?\d*|\.\d+)(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3})?",
+    re.ASCII,
 )
 _SUFFIXES = {
     "n": Fraction(1, 10**9),
@@ -28,7 +29,7 @@ _LARGEST = 2**63 - 1
 _CPU = "cpu"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)  # True is no 1
 def parse_quantity(text: str | int, field: str = "quantity") -> Fraction:
     """Return the exact value of a quantity.
 
