@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gradsieve import SampledSelector, TopKSelector
 from gradsieve.density import accepted_counts, entries_to_keep
-from gradsieve.selectors.sampled import sample_places
+from gradsieve.selectors.sampling import sample_places
 
 BAND = (0.8, 1.25)
 CPU = torch.device("cpu")

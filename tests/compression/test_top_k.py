@@ -62,3 +62,22 @@ def test_a_good_hint_on_a_large_tensor_gives_the_same_as_no_hint():
 def test_an_empty_tensor_gives_an_empty_selection():
     selection = SELECTOR.select(torch.empty(0), 0.5, None)
     assert (selection.indices.numel(), selection.values.numel(), selection.threshold) == (0, 0, 0.0)
+
+
+@pytest.mark.parametrize("density", [0.00001, 0.01, 0.3, 0.999])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(torch.randn, id="normal"),
+        pytest.param(lambda n: torch.randn(n) * (torch.arange(n) >= n - 30), id="nearly all zeros"),
+        pytest.param(lambda n: torch.randint(-2, 3, (n,)).float(), id="ties"),
+        pytest.param(lambda n: torch.linspace(-40, 40, n).exp(), id="eighty octaves"),
+    ],
+)
+def test_a_first_step_that_samples_a_large_tensor_finds_exactly_the_largest(make, density):
+    torch.manual_seed(0)
+    accumulated = make(200_000)
+    count = entries_to_keep(density, 200_000)
+    selection = SELECTOR.select(accumulated, density, None)
+    ordered = accumulated.abs().sort(descending=True, stable=True).indices[:count].sort().values
+    assert torch.equal(selection.indices, ordered)

@@ -142,7 +142,8 @@ class CpuSum:
             start, stop = part
             whole, rest = divmod(stop - start, group_size)
             kept = whole * per_group + (in_last if rest else 0)
-            places, values = np.empty(kept + 1, np.int64), np.empty(kept + 1, np.float32)
+            room = kept + group_size + LANES
+            places, values = np.empty(room, np.int64), np.empty(room, np.float32)
             keys, order = np.empty((2, group_size + LANES), np.int64)
             peaks = np.empty(group_size + LANES, np.int32)
             shape = (start, stop, group_size, per_group, in_last)

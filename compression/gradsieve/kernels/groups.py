@@ -14,6 +14,7 @@ import numpy as np
 from gradsieve.kernels.jit import compiled
 from gradsieve.kernels.lanes import (
     LANES,
+    fetch,
     find_peaks,
     find_sum_peaks,
     lowest_bit,
@@ -34,6 +35,7 @@ _SPARE = 2
 _STRIDE = np.int64(1 << 19)  # a sixteenth of an octave
 _HALF = np.uint64(0xFFFFFFFF)
 _ONE = np.uint32(1)
+_HIGHEST_KEY = np.int64((1 << 63) - 1)
 
 
 @compiled(f"int64({_I8}, int64, int64)")
@@ -161,8 +163,11 @@ def _cut(
     return np.int32(_nth_largest(keys, order, lanes, wanted))
 
 
-@compiled(f"int64({_F4}, float32, {_F4}, {_F4}, boolean, int64, int64, int32, {_I8})", inline=True)
-def _list_keys(
+@compiled(
+    f"int64({_F4}, float32, {_F4}, {_F4}, boolean, int64, int64, int32, {_I8}, {_I8}, {_F4}, int64)",
+    inline=True,
+)
+def _list(
     gradient: Array,
     scale: Number,
     residual: Array,
@@ -172,32 +177,58 @@ def _list_keys(
     stop: int,
     cut: Number,
     keys: Array,
+    places: Array,
+    values: Array,
+    listed: int,
 ) -> int:
-    """List the keys of what reaches ``cut`` from ``start`` to ``stop``; return how many do.
+    """List what reaches ``cut`` from ``start`` to ``stop``, from entry ``listed`` on; return how many do.
 
     If ``summing``, ``out`` is made here; values are computed again rather than read back, as the store went
-    past the caches.
+    past the caches. Meanwhile the next group is fetched, which the processor does not foresee.
     """
     found = 0
     whole = start + (stop - start) // LANES * LANES
+    ahead = stop - start
     for first in range(start, whole, LANES):
         if summing:
+            fetch(gradient, first + ahead)
+            fetch(residual, first + ahead)
             masks = sum_reaching(gradient, scale, residual, out, first, cut, cut, _SIGN_OFF)
         else:
+            fetch(out, first + ahead)
             masks = reaching(out, first, cut, cut)
         mask = np.uint32(masks & _HALF)
         while mask != 0:
             place = first + np.int64(lowest_bit(mask))
             value = np.float32(gradient[place] * scale) + residual[place] if summing else out[place]
+            places[listed + found] = place
+            values[listed + found] = value
             keys[found] = _key(value, place - start)
             found += 1
             mask = np.uint32(mask & np.uint32(mask - _ONE))
     for place in range(whole, stop):
         if summing:
             out[place] = np.float32(gradient[place] * scale) + residual[place]
+        places[listed + found] = place
+        values[listed + found] = out[place]
         keys[found] = _key(out[place], place - start)
         found += (keys[found] >> _OFFSET_BITS) >= cut
     return found
+
+
+@compiled(f"int64({_I8}, {_I8}, int64, int64)", inline=True)
+def _last_wanted(keys: Array, order: Array, found: int, wanted: int) -> int:
+    """Return the ``wanted``-th largest of ``found`` keys; ``order`` is work space."""
+    if found - wanted > _SPARE + _SPARE:
+        return _nth_largest(keys, order, found, wanted)
+    last = np.int64(-1)
+    for _ in range(found - wanted + 1):
+        lowest = _HIGHEST_KEY
+        for entry in range(found):
+            key = keys[entry]
+            lowest = key if (key > last) & (key < lowest) else lowest
+        last = lowest
+    return last
 
 
 @compiled(
@@ -224,12 +255,14 @@ def group_top_k(
     """List the ``per_group`` largest of every ``size`` numbers; return how many are listed.
 
     ``summing``: make ``out = gradient * scale + residual``, for which ``size`` must be a multiple of 32; else
-    ``out`` holds the numbers. ``peaks``, ``keys`` and ``order`` have room for a group and 32 more.
+    ``out`` holds the numbers. ``peaks``, ``keys`` and ``order`` have room for a group and 32 more, ``places``
+    and ``values`` for a group more than is kept.
     ``in_last``: for a group that ``stop`` cuts short.
 
     1. Find a cut that enough numbers reach.
-    2. List what reaches it, as keys: pattern first, then position, the lower the larger; no two are equal.
-    3. Find the key that ``per_group`` keys reach; emit what reaches it, in order of position.
+    2. List what reaches it, and its keys: pattern first, then position, the lower the larger; no two are
+       equal.
+    3. Find the key that ``per_group`` keys reach; drop from the list what does not reach it.
     """
     listed = 0
     cut = np.int32(1 << 29)
@@ -237,12 +270,15 @@ def group_top_k(
         end = min(first + size, stop)
         wanted = per_group if end - first == size else in_last
         cut = _cut(gradient, scale, residual, out, summing, first, end, wanted, cut, peaks, keys, order)
-        found = _list_keys(gradient, scale, residual, out, summing, first, end, cut, keys)
-        last = _nth_largest(keys, order, found, wanted)
+        found = _list(gradient, scale, residual, out, summing, first, end, cut, keys, places, values, listed)
+        if found == wanted:
+            listed += wanted
+            continue
+        last = _last_wanted(keys, order, found, wanted)
+        kept = listed
         for entry in range(found):
-            place = first + (_LAST_OFFSET - (keys[entry] & _LAST_OFFSET))
-            value = np.float32(gradient[place] * scale) + residual[place] if summing else out[place]
-            places[listed] = place
-            values[listed] = value
-            listed += keys[entry] >= last
+            places[kept] = places[listed + entry]
+            values[kept] = values[listed + entry]
+            kept += keys[entry] >= last
+        listed = kept
     return listed

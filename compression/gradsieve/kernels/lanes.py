@@ -21,6 +21,8 @@ LANES = 32
 _FLOAT = ir.FloatType()
 _INT = ir.IntType(32)
 _MASKS = ir.IntType(64)
+_BYTES = ir.IntType(8).as_pointer()
+_FLOATS_PER_LINE = 16
 _FLOATS = ir.VectorType(_FLOAT, LANES)
 _INTS = ir.VectorType(_INT, LANES)
 _SIGN_OFF = ir.Constant(_INTS, [0x7FFFFFFF] * LANES)
@@ -127,6 +129,21 @@ def peaks_reaching(context: Any, peaks: Any, pattern: Any) -> Any:
 
 
 @intrinsic
+def fetch(context: Any, numbers: Any, start: Any) -> Any:
+    """Ask for ``numbers[start:start + 32]`` to be brought into the nearest cache; any ``start`` will do."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, args[0]).data
+        for line in range(0, LANES, _FLOATS_PER_LINE):
+            place = builder.add(args[1], ir.Constant(_MASKS, line))
+            pointer = builder.bitcast(builder.gep(data, [place]), _BYTES)
+            builder.call(_prefetch(builder), [pointer, *(ir.Constant(_INT, flag) for flag in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(numbers, types.int64), generate
+
+
+@intrinsic
 def lowest_bit(context: Any, mask: Any) -> Any:
     """Return the position of the lowest bit set in a uint32 that is not zero."""
 
@@ -144,6 +161,12 @@ def bits_set(context: Any, mask: Any) -> Any:
         return builder.ctpop(args[0])
 
     return types.uint32(types.uint32), generate
+
+
+def _prefetch(builder: Any) -> Any:
+    """Return LLVM's prefetch: an address, 0 for reading, 3 for the nearest cache, 1 for data."""
+    shape = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
+    return cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")
 
 
 def _at(context: Any, builder: Any, signature: Any, args: Any, number: int, start: Any) -> Any:

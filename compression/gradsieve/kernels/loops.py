@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradsieve.kernels.jit import compiled
-from gradsieve.kernels.lanes import LANES, bits_set, lowest_bit, reaching, sum_reaching
+from gradsieve.kernels.lanes import LANES, bits_set, fetch, lowest_bit, reaching, sum_reaching
 
 Array = Any  # numpy arrays to the caller; the signatures say which
 Number = Any
@@ -24,6 +24,7 @@ _F4, _I8, _U4 = "float32[::1]", "int64[::1]", "uint32[::1]"
 _SIGN_OFF = np.int32(0x7FFFFFFF)
 _HALF = np.uint64(0xFFFFFFFF)
 _ONE = np.uint32(1)
+_AHEAD = 512  # elements: half a page, as processors do not look over a page's end by themselves
 
 
 @compiled(
@@ -53,6 +54,8 @@ def sum_and_list(
     room = places.size
     left = upper - np.int32(1) if take else _SIGN_OFF
     for first in range(start, whole, LANES):
+        fetch(gradient, first + _AHEAD)
+        fetch(residual, first + _AHEAD)
         masks = sum_reaching(gradient, scale, residual, out, first, upper, lower, left)
         mask = np.uint32(masks & _HALF)
         near[(first - start) // LANES] = np.uint32(masks >> np.uint64(LANES)) ^ mask

@@ -8,20 +8,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from gradsieve.accumulated import Accumulated, Candidates
 from gradsieve.density import accepted_counts, entries_to_keep
 from gradsieve.kernels import as_accumulated
-from gradsieve.kernels.magnitude import SIGN_OFF, magnitude_of, pattern_of
+from gradsieve.kernels.magnitude import magnitude_of, pattern_of
 from gradsieve.selection import Selection
 from gradsieve.selectors.exact import TopKSelector
+from gradsieve.selectors.sampling import nth_largest_sampled
 
 _LEAST_PASSING = 32  # of the sample above its threshold: fewer tell next to nothing about the tensor
 _LOWERED = 0.8  # a threshold that lets too few pass
 _TIMES_LOWERED = 10
-_MULTIPLIER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as int64: spreads consecutive numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +51,12 @@ class SampledSelector:
         if sampled == elements:
             return TopKSelector().select(source, density, None)
         fewest, most = accepted_counts(count, elements, self.band)
-        values = source.tensor()
-        sample = (
-            values[sample_places(elements, sampled, self.seed, values.device)].view(torch.int32) & SIGN_OFF
-        )
         passing = entries_to_keep(density, sampled)
-        threshold = int(torch.kthvalue(sample, sampled - passing + 1).values)
+        threshold = nth_largest_sampled(source.tensor(), sampled, passing, self.seed)
         threshold, listed = _enough(source, threshold, fewest)
         if listed.count <= most:
             return listed.select(threshold)
         return listed.select(listed.nth_largest(count), at_most=count)
-
-
-def sample_places(elements: int, sampled: int, seed: int, device: torch.device) -> Tensor:
-    """Return one place (int64 [sampled], increasing) in each of ``sampled`` equal stretches of the tensor."""
-    stretch = elements // sampled
-    numbers = torch.arange(sampled, device=device)
-    mixed = (numbers + seed * 7919 + 1) * _MULTIPLIER
-    mixed = ((mixed >> 29) ^ mixed) * _MULTIPLIER
-    return numbers * stretch + ((mixed >> 20) & 0x7FFFFFFF) % stretch
 
 
 def _enough(source: Accumulated, threshold: int, fewest: int) -> tuple[int, Candidates]:
