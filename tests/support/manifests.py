@@ -1,0 +1,80 @@
+"""Manifests that are refused, and the CRDs' schemas as JSON Schema.
+
+`creations` and `updates` are tables (tests/operator/invalid) that are checked here without and in the
+end-to-end tests with a real API server.
+"""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+INVALID = ROOT / "tests/operator/invalid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A manifest and a part of the message that refuses it.
+
+    by: ``"schema"``, ``"rule"`` or ``"operator"``.
+    """
+
+    name: str
+    manifest: dict[str, Any]
+    by: str
+    says: str
+
+
+def base() -> dict[str, Any]:
+    """Return the valid job that all cases change."""
+    return yaml.safe_load((INVALID / "base.yaml").read_text())
+
+
+def creations() -> list[Refused]:
+    """Return the manifests that cannot be created (by "operator": can, but never run)."""
+    return _cases("creations.yaml")
+
+
+def updates() -> list[Refused]:
+    """Return the manifests that the running `base` cannot be changed to."""
+    return _cases("updates.yaml")
+
+
+def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a structural schema as JSON Schema that refuses unknown fields, as strict clients do."""
+    result = {key: copy.deepcopy(value) for key, value in schema.items() if not key.startswith("x-")}
+    if "properties" in schema:
+        result["properties"] = {name: json_schema(field) for name, field in schema["properties"].items()}
+        result["additionalProperties"] = False
+    if isinstance(schema.get("items"), dict):
+        result["items"] = json_schema(schema["items"])
+        result["uniqueItems"] = schema.get("x-kubernetes-list-type") == "set"
+    if isinstance(schema.get("additionalProperties"), dict):
+        result["additionalProperties"] = json_schema(schema["additionalProperties"])
+    return result
+
+
+def _cases(file: str) -> list[Refused]:
+    table = yaml.safe_load((INVALID / file).read_text())
+    return [
+        Refused(name=row["name"], manifest=_changed(row), by=row.get("by", "rule"), says=row["says"])
+        for row in table
+    ]
+
+
+def _changed(row: dict[str, Any]) -> dict[str, Any]:
+    manifest = base()
+    path = row.get("set") or row["remove"]
+    *way, last = path.strip("/").split("/")
+    target: Any = manifest
+    for step in way:
+        target = target[int(step)] if isinstance(target, list) else target.setdefault(step, {})
+    key = int(last) if isinstance(target, list) else last
+    if "set" in row:
+        target[key] = row["to"]
+    else:
+        del target[key]
+    return manifest
