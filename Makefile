@@ -53,11 +53,12 @@ setup:  ## virtual environment, pinned packages and Horovod, in .venv
 test: setup  ## all tests
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
-lint: setup  ## ruff, mypy --strict, import rules
+lint: setup  ## ruff, mypy --strict, import rules, Dockerfiles
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint $$(git ls-files '*Dockerfile')
 
 format: setup  ## let ruff lay out the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

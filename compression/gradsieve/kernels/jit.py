@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
 
 import numba
@@ -21,7 +23,8 @@ def compiled(*signatures: str, inline: bool = False) -> Callable[[_Function], _F
     for it.
 
     The first import on a machine takes some ten seconds, the next ones load machine code from the user's
-    cache folder (``NUMBA_CACHE_DIR``, else ``gradsieve/numba`` in ``XDG_CACHE_HOME`` or ``~/.cache``). Where
+    cache folder (``NUMBA_CACHE_DIR``, else ``gradsieve/numba`` in ``XDG_CACHE_HOME`` or ``~/.cache``), which
+    begins as a copy of ``GRADSIEVE_KERNELS`` if that names the cache folder of a container image. Where
     nothing can be written, every process compiles anew. ``inline``: let the caller's loop absorb it. The
     compiled function releases the interpreter's lock and does not check bounds.
     """
@@ -49,11 +52,33 @@ def _own_cache_folder() -> Iterator[None]:
     """
     config: Any = numba.config
     before = config.CACHE_DIR
-    config.CACHE_DIR = str(Path(before or _user_cache()) / _digest_of_sources())
+    folder = Path(before or _user_cache()) / _digest_of_sources()
+    _begin_with_prebuilt(folder)
+    config.CACHE_DIR = str(folder)
     try:
         yield
     finally:
         config.CACHE_DIR = before
+
+
+@cache
+def _begin_with_prebuilt(folder: Path) -> None:
+    """Copy what an image brings for these sources to ``folder``, if that does not exist yet.
+
+    A copy, because numba does not read a cache that it cannot write. It appears by renaming, so that of
+    several processes that start at once each sees all of it or none.
+    """
+    prebuilt = os.environ.get("GRADSIEVE_KERNELS")
+    if not prebuilt or folder.exists():
+        return
+    source = Path(prebuilt) / folder.name
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".copy", dir=folder.parent) as scratch:
+            copied = shutil.copytree(source, Path(scratch) / folder.name)
+            copied.rename(folder)
+    except OSError:  # made for other sources, no room, or another process was first: numba does without
+        return
 
 
 def _user_cache() -> Path:
