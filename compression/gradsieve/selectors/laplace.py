@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gradsieve.accumulated import Accumulated, Candidates
-from gradsieve.density import entries_to_keep, scaled
+from gradsieve.density import accepted_counts, entries_to_keep
 from gradsieve.kernels import as_accumulated
 from gradsieve.kernels.magnitude import TOP, pattern_of
 from gradsieve.selection import Selection
@@ -44,7 +44,7 @@ class LaplaceSelector:
         """
         source = as_accumulated(accumulated)
         count = entries_to_keep(density, source.elements)
-        fewest, most = self._accepted(count, source.elements)
+        fewest, most = accepted_counts(count, source.elements, self.band)
         guess = max(_estimate(source, count) if not warm else pattern_of(warm), 1)
         listed = source.reaching(guess, margin=_QUARTER_OCTAVE, likely=True)
         if fewest <= listed.count <= most:
@@ -58,14 +58,6 @@ class LaplaceSelector:
         threshold = _bisect(listed, lower, guess, fewest, most)
         at_most = count if listed.count_reaching(threshold) > most else None
         return listed.select(threshold, at_most)
-
-    def _accepted(self, count: int, elements: int) -> tuple[int, int]:
-        if count == elements:
-            return (
-                count,
-                count,
-            )  # density 1 promises to equal dense training, so nothing but zeros may stay behind
-        return math.ceil(scaled(self.band[0], count)), min(math.floor(scaled(self.band[1], count)), elements)
 
 
 def _estimate(source: Accumulated, count: int) -> int:
