@@ -97,8 +97,15 @@ class Residual:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Replace the residual by a saved one and drop a pending step; the state is copied.
 
-        Raises ConfigurationError, changing nothing, if the state is not a finite fp32 tensor [N].
+        Raises ConfigurationError, changing nothing, if the state is not a finite fp32 tensor [N], or holds
+        the velocity of momentum correction, which a residual alone would lose.
         """
+        if "velocity" in state:
+            raise ConfigurationError(
+                "field 'velocity': found, but this compressor has no momentum correction and would lose it; "
+                "pass momentum=MomentumCorrection(...) as when it was saved, or remove the field to start "
+                "without velocity"
+            )
         saved = state.get("residual")
         if not isinstance(saved, Tensor):
             raise ConfigurationError(f"field 'residual': found {type(saved).__name__}, expected a tensor")

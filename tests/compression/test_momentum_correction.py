@@ -142,6 +142,19 @@ def test_a_velocity_that_does_not_fit_is_refused_and_changes_nothing(saved, mess
     assert all(torch.equal(before[field], after[field]) for field in before)
 
 
+def test_a_compressor_without_momentum_refuses_to_lose_a_saved_velocity():
+    saved = layer(0.05)
+    saved.compress(gradient(0), step=0)
+    saved.commit()
+    plain = LayerCompressor(Compression.topk(0.05), 500, name="weight")
+    plain.compress(gradient(1), step=0)
+    plain.commit()
+    before = plain.state_dict()["feedback"]["residual"]
+    with pytest.raises(ConfigurationError, match="'weight': field 'velocity'.*no momentum correction"):
+        plain.load_state_dict(saved.state_dict())
+    assert torch.equal(plain.state_dict()["feedback"]["residual"], before)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
