@@ -4,11 +4,11 @@ import functools
 
 import pytest
 import torch
-from simulated import training
 
 from gradsieve import Compression, LossRecorder
 from gradsieve.density import entries_to_keep
 from gradsieve_hvd.demo.tasks import TASKS
+from gradsieve_hvd.simulation import training
 
 RULES = [
     pytest.param(Compression.laplace, id="laplace"),
@@ -24,8 +24,8 @@ RULES = [
 def test_kept_entries_are_in_the_band_in_99_of_100_selections_and_never_none(make):
     torch.set_num_threads(1)
     ratios, density = [], 0.01
-    for _, (rank,), _ in training(TASKS["digits"](), make(density), ranks=1, steps=120):
-        for name, layer in rank.layers.items():
+    for step in training(TASKS["digits"](), make(density), ranks=1, steps=120):
+        for name, layer in step.ranks[0].layers.items():
             elements = {"0.weight": 40_960, "2.weight": 409_600}[name]
             ratios.append(layer.kept / entries_to_keep(layer.density, elements))
     assert len(ratios) == 240
@@ -37,8 +37,8 @@ def test_a_layered_training_stays_within_its_budget_while_densities_move():
     torch.set_num_threads(1)
     config = Compression.layered(0.01, adapt_steps=10, dead_band=0.02)
     seen = set()
-    for _, (rank,), _ in training(TASKS["digits"](), config, ranks=1, steps=120):
-        densities = [rank.layers[name].density for name in ("0.weight", "2.weight")]
+    for step in training(TASKS["digits"](), config, ranks=1, steps=120):
+        densities = [step.ranks[0].layers[name].density for name in ("0.weight", "2.weight")]
         assert all(0.001 <= density <= 0.1 for density in densities)
         assert (densities[0] + 10 * densities[1]) / 11 <= 0.01 * (1 + 1e-12)
         seen.add(tuple(densities))

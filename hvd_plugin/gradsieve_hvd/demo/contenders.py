@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-METHODS = ("dense", "fp16", "topk", "group_topk", "laplace")
-SPARSE = ("topk", "group_topk", "laplace")
+SPARSE = ("topk", "group_topk", "laplace", "layered", "importance", "sampled")
+METHODS = ("dense", "fp16", *SPARSE)
+USUAL = ("dense", "fp16", "topk", "group_topk", "laplace")  # what the demo trains unless told otherwise
 
 
 def compression(method: str, density: float) -> Any:

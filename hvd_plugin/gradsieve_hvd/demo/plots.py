@@ -13,9 +13,18 @@ _METHOD_NAMES = {
     "topk": "top-k",
     "group_topk": "group top-k",
     "laplace": "Laplace",
+    "sampled": "sampled top-k",
 }
 
-_MARKERS = {"dense": "s", "fp16": "D", "topk": "^", "group_topk": "v", "laplace": "o"}
+_MARKERS = {
+    "dense": "s",
+    "fp16": "D",
+    "topk": "^",
+    "group_topk": "v",
+    "laplace": "o",
+    "layered": "P",
+    "importance": "X",
+}
 
 
 def plot_accuracy(summaries: Sequence[Summary], conditions: str, path: Path) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from .base import Task
-from .charlm import CharacterModel
+from .charlm import SMALL, CharacterModel
 from .digits import Digits
 
-TASKS: dict[str, Callable[[], Task]] = {"digits": Digits, "charlm": CharacterModel}
+TASKS: dict[str, Callable[[], Task]] = {
+    "digits": Digits,
+    "charlm": CharacterModel,
+    "charlm-small": partial(CharacterModel, SMALL),
+}
 
 __all__ = ["TASKS", "Task"]

@@ -7,6 +7,8 @@ from typing import Protocol
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gradsieve.losses import DEFAULT_RECORDER, LossRecorder
+
 
 class Task(Protocol):
     """A data set, a model and how to judge it. All randomness comes from the seeds handed in."""
@@ -21,9 +23,11 @@ class Task(Protocol):
     def optimizer(self, model: nn.Module) -> Optimizer:
         """The optimizer, not yet distributed."""
 
-    def loss(self, model: nn.Module, step: int, rank: int, seed: int) -> Tensor:
-        """Mean loss of this rank's batch of a step; ranks get different samples (METHODS C.6: every node its
-        own data).
+    def loss(
+        self, model: nn.Module, step: int, rank: int, seed: int, recorder: LossRecorder = DEFAULT_RECORDER
+    ) -> Tensor:
+        """Mean loss of this rank's batch of a step, its samples' losses recorded; ranks get different samples
+        (METHODS C.6: every node its own data).
         """
 
     def evaluate(self, model: nn.Module) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
+
+from gradsieve.losses import DEFAULT_RECORDER, LossRecorder, cross_entropy
 
 _TEST_IMAGES = 360
 _BATCH = 32
@@ -43,7 +44,9 @@ class Digits:
         """SGD with momentum."""
         return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
 
-    def loss(self, model: nn.Module, step: int, rank: int, seed: int) -> Tensor:
+    def loss(
+        self, model: nn.Module, step: int, rank: int, seed: int, recorder: LossRecorder = DEFAULT_RECORDER
+    ) -> Tensor:
         """Mean cross-entropy of the rank's own batch."""
         epoch, position = divmod(step, self.steps_per_epoch)
         inputs, targets = self._train
@@ -52,7 +55,7 @@ class Digits:
         )
         start = (position * _RANKS + rank) * _BATCH
         batch = order[start : start + _BATCH]
-        return F.cross_entropy(model(inputs[batch]), targets[batch])
+        return cross_entropy(model(inputs[batch]), targets[batch], recorder=recorder)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> float:

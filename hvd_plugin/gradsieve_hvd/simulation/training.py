@@ -1,0 +1,76 @@
+"""The training loop of simulated ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from gradsieve import CompressionConfig
+from gradsieve_hvd.demo.tasks import Task
+
+from .ranks import SimulatedRank
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What there is after a step: its number, counted from 0, all ranks, and the model that they share."""
+
+    number: int
+    ranks: list[SimulatedRank]
+    model: nn.Module
+
+    @property
+    def sent_bytes(self) -> float:
+        """What a rank has sent in this step; the mean over the ranks."""
+        return sum(rank.sent_bytes for rank in self.ranks) / len(self.ranks)
+
+
+def training(
+    task: Task,
+    config: CompressionConfig | None,
+    *,
+    ranks: int,
+    steps: int,
+    seed: int = 0,
+    optimizer: Callable[[nn.Module], Optimizer] | None = None,
+) -> Iterator[Step]:
+    """Train a demo task as ``ranks`` ranks would, and yield after every step.
+
+    1. Each rank takes the gradient of its own batch and sends it, by ``config`` or dense if that is None.
+    2. The optimizer (the task's, unless given) takes the mean of what arrives.
+    3. The learning rate falls to zero by a cosine over ``steps``, as in the demo.
+
+    Under momentum correction the optimizer loses its own momentum.
+    """
+    model = task.model(seed)
+    made = (optimizer or task.optimizer)(model)
+    if config is not None and config.momentum is not None:
+        _drop_momentum(made)
+    scheduler = CosineAnnealingLR(made, steps)
+    members = [SimulatedRank.of(config, model) for _ in range(ranks)]
+    for step in range(steps):
+        sent = []
+        for number, rank in enumerate(members):
+            model.zero_grad()
+            task.loss(model, step, number, seed, rank.recorder).backward()
+            sent.append(rank.send(gradients_of(model), step))
+        for name, parameter in model.named_parameters():
+            parameter.grad = torch.stack([gradients[name] for gradients in sent]).mean(dim=0)
+        made.step()
+        scheduler.step()
+        yield Step(step, members, model)
+
+
+def gradients_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return the gradients by parameter: those tensors themselves, which the next ``zero_grad`` lets go."""
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def _drop_momentum(optimizer: Optimizer) -> None:
+    for group in optimizer.param_groups:
+        group["momentum"], group["nesterov"] = 0.0, False
