@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 from collections.abc import Callable, Iterable, Sequence
@@ -14,10 +15,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from . import codecs, selection
+from . import codecs, convergence, convergence_table, selection
 
 Row = dict[str, Any]
 _MILLI = 1e3
+_PLAIN_WIDTH = 110  # of a log file
 
 
 @click.group(name="bench")
@@ -61,6 +63,60 @@ def bench_codec(task: str, densities: tuple[float, ...], file: Path | None) -> N
     """Encode and decode selections of recorded gradients, one thread, every tensor by itself."""
     torch.set_num_threads(1)
     _report(f"{task}, all tensors", _CODEC_COLUMNS, list(codecs.measure(task, densities)), file)
+
+
+@command.command("convergence")
+@click.option(
+    "--task", "tasks", multiple=True, type=click.Choice(list(convergence.SETUPS)), help="Only this task."
+)
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    type=click.Choice(list(convergence.METHODS)),
+    help="Only this method, besides dense.",
+)
+@click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--steps", type=click.IntRange(1), help="Instead of the task's own number, thousands.")
+@click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
+)
+def bench_convergence(
+    tasks: tuple[str, ...],
+    methods: tuple[str, ...],
+    density: float,
+    seeds: int,
+    first_seed: int,
+    steps: int | None,
+    file: Path | None,
+) -> None:
+    """Train to the end by every method, on simulated ranks: results, bytes, and what selections kept.
+
+    Adaptive methods are compared with exact top-k at the density that sends as many bytes. One training takes
+    minutes; FILE is written after each.
+    """
+    torch.set_num_threads(1)
+    rows: list[Row] = []
+    with _status("training") as progress:
+        for seed in range(first_seed, first_seed + seeds):
+            for task in tasks or tuple(convergence.SETUPS):
+                setup = convergence.SETUPS[task]
+                if steps is not None:
+                    setup = dataclasses.replace(setup, steps=steps)
+                chosen = methods or tuple(convergence.METHODS)
+                for row in convergence.measure(task, setup, density, seed, chosen, progress):
+                    rows.append(row)
+                    if file is not None:
+                        _write(rows, file)
+    rows.sort(key=lambda row: list(convergence.SETUPS).index(row["task"]))
+    console = Console()
+    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(convergence_table.table(rows))
+    click.echo("Accuracy in %, loss in nats per character. Behind: points of accuracy, % of loss.")
+    click.echo("method = adaptive method: fixed density that sends as many bytes.")
+    if file is not None:
+        click.echo(f"Written: {file}")
 
 
 _NAMES = ("method", "values")
@@ -115,10 +171,14 @@ def _report(title: str, columns: Iterable[_Column], rows: Sequence[Row], file: P
     else:
         click.echo("Bytes (headers included), nanoseconds: per kept entry.")
     if file is not None:
-        versions = {
-            "torch": torch.__version__,
-            "machine": platform.machine(),
-            "python": platform.python_version(),
-        }
-        file.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+        _write(rows, file)
         click.echo(f"Written: {file}")
+
+
+def _write(rows: Sequence[Row], file: Path) -> None:
+    versions = {
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+    }
+    file.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")

@@ -128,7 +128,10 @@ class Ours:
 
 
 def contenders(elements: int, density: float) -> dict[str, Callable[[], Contender | Ours]]:
-    """Return makers of all that compete, by the name they have in reports."""
+    """Return makers of all that compete, by the name they have in reports.
+
+    `Compression.importance` selects by the Laplace rule and has no row of its own.
+    """
     simple: dict[str, type[Contender]] = {
         "torch.topk": TopK,
         "torch.kthvalue": KthValue,
@@ -139,6 +142,8 @@ def contenders(elements: int, density: float) -> dict[str, Callable[[], Contende
         "laplace": Compression.laplace(density),
         "group_topk": Compression.group_topk(density),
         "topk": Compression.topk(density),
+        "layered": Compression.layered(density),
+        "sampled, ours": Compression.sampled(density),
     }
     return {name: partial(kind, elements, density) for name, kind in simple.items()} | {
         name: partial(Ours, config, elements) for name, config in rules.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -52,15 +52,23 @@ class _Entrant:
 
 
 def measure(
-    source: Gradients, elements: int, density: float, rounds: int, progress: Callable[[str], None]
+    source: Gradients,
+    elements: int,
+    density: float,
+    rounds: int,
+    progress: Callable[[str], None],
+    names: Sequence[str] | None = None,
 ) -> Iterator[Row]:
-    """Yield a row per contender, after ``rounds`` rounds in which each takes a step on the same gradient.
+    """Yield a row per contender, after ``rounds`` rounds in which each takes a step on the same gradient;
+    all contenders unless ``names`` chooses.
 
     Every contender has a residual of its own, so that it selects from accumulated gradients;
     ``fresh_seconds`` is its very first step. Passes use torch's number
     of threads.
     """
     makers = contenders(elements, density)
+    if names is not None:
+        makers = {name: makers[name] for name in names}
     entrants = {name: _Entrant(maker()) for name, maker in makers.items()}
     numbers = torch.zeros(elements)
     floor: list[float] = []

@@ -16,6 +16,7 @@ _SUBCOMMANDS = {
     ),
     "demo": ("gradsieve_hvd.demo.command", "Train two models with and without compression and compare."),
     "report": ("gradsieve_hvd.report.command", "Show what gradients of real training look like."),
+    "reproduce": ("gradsieve_hvd.reproduce.command", "Put the papers' headline claims to the test."),
     "run": ("gradsieve_hvd.launcher.command", "Run a command on several ranks, also on emulated links."),
 }
 

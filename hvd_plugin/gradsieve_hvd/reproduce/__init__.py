@@ -1,0 +1,1 @@
+"""``gradsieve reproduce``: the papers' headline claims, measured under conditions of our own."""
