@@ -12,6 +12,7 @@ from gradsieve_operator import contract
 from gradsieve_operator.resources import (
     Neighbours,
     coordinator,
+    origin,
     shared_children,
     worker,
 )
@@ -34,7 +35,7 @@ RESTRICTED = {
 
 
 def build(job: HorovodJob, index: int = 0, node: str | None = "n1", **changed) -> dict:
-    given = {"generation": 3, "restarts": 1, "authority": "ab", "node": node, **changed}
+    given = {"generation": 3, "authority": "ab", "node": node, **changed}
     return worker(job, job.groups[0], index, **given)
 
 
@@ -69,7 +70,10 @@ def test_a_workers_pod():
                 "gradsieve.io/index": "1",
                 "gradsieve.io/generation": "3",
             },
-            "annotations": {"gradsieve.io/authority": "ab", "gradsieve.io/restart": "1"},
+            "annotations": {
+                "gradsieve.io/authority": "ab",
+                "gradsieve.io/origin": origin(job),
+            },
             "ownerReferences": [OWNER],
         },
         "spec": {
@@ -167,7 +171,7 @@ def test_a_coordinators_pod_has_the_first_groups_surroundings_and_none_of_its_gp
             },
         )
     )
-    pod = coordinator(job, attempt=2, restarts=1, authority="ab", node="n1")
+    pod = coordinator(job, attempt=2, authority="ab", node="n1")
     container = pod["spec"]["containers"][0]
     assert pod["metadata"]["name"] == "digits-coordinator-2"
     assert pod["metadata"]["labels"] == {"gradsieve.io/job": "digits", "gradsieve.io/role": "coordinator"}
@@ -192,9 +196,7 @@ def test_a_launcher_template_takes_the_place_of_the_first_groups():
     template = jobs.group("x", container={"image": "launcher:1", "resources": {"limits": {"cpu": "1"}}})[
         "template"
     ]
-    pod = coordinator(
-        jobs.job(launcher={"template": template}), attempt=1, restarts=0, authority="ab", node=None
-    )
+    pod = coordinator(jobs.job(launcher={"template": template}), attempt=1, authority="ab", node=None)
     assert pod["spec"]["containers"][0]["image"] == "launcher:1"
     assert pod["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
     assert "affinity" not in pod["spec"]
@@ -242,7 +244,7 @@ def test_a_queue_puts_kueues_labels_on_workers_and_not_on_the_coordinator():
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] == "digits"
     assert pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "3"
-    launcher = coordinator(job, attempt=1, restarts=0, authority="ab", node=None)
+    launcher = coordinator(job, attempt=1, authority="ab", node=None)
     assert not any(label.startswith("kueue") for label in launcher["metadata"]["labels"])
 
 
@@ -253,7 +255,11 @@ def test_every_alternative_of_the_users_affinity_is_pinned():
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     job = jobs.job(
-        jobs.group("a", pod={"affinity": {"nodeAffinity": required, "podAffinity": {"x": 1}}}),
+        jobs.group(
+            "a",
+            container={"resources": {"limits": {"nvidia.com/gpu": "1"}}},
+            pod={"affinity": {"nodeAffinity": required, "podAffinity": {"x": 1}}},
+        ),
         scheduling={"gpuProducts": ["T4"]},
     )
     affinity = build(job)["spec"]["affinity"]
@@ -294,7 +300,7 @@ def test_names_are_valid_nothing_of_the_users_is_lost_and_nothing_is_changed(
     job = HorovodJob.parse(source)
     made = build(job, index=replicas - 1, generation=generation)
     again = build(HorovodJob.parse(untouched), index=replicas - 1, generation=generation)
-    launcher = coordinator(job, attempt=generation, restarts=0, authority="ab", node=None)
+    launcher = coordinator(job, attempt=generation, authority="ab", node=None)
     for child in (made, launcher):
         assert DNS_LABEL.fullmatch(child["spec"]["hostname"])
         assert DNS_LABEL.fullmatch(child["spec"]["subdomain"])

@@ -6,14 +6,9 @@ import copy
 from typing import Any
 
 from gradsieve_operator import contract
-from gradsieve_operator.resources.metadata import Manifest, child
-from gradsieve_operator.resources.secrets import AUTHORITY_ANNOTATION
+from gradsieve_operator.resources.metadata import ATTEMPT_ANNOTATION, Manifest, child, marks
 from gradsieve_operator.resources.template import Container, pin, pod_spec
-from gradsieve_operator.resources.workers import RESTART_ANNOTATION
 from gradsieve_operator.spec import HorovodJob
-
-ATTEMPT_ANNOTATION = "gradsieve.io/attempt"
-"""Which of the job's coordinators a pod is."""
 
 JOB_DIRECTORY = "/var/run/gradsieve/job"
 JOB_VOLUME = "gradsieve-job"
@@ -22,9 +17,7 @@ _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": 
 """Of a coordinator whose template says nothing. With limits, so that it passes quotas that demand them."""
 
 
-def coordinator(
-    job: HorovodJob, *, attempt: int, restarts: int, authority: str, node: str | None
-) -> Manifest:
+def coordinator(job: HorovodJob, *, attempt: int, authority: str, node: str | None) -> Manifest:
     """Build the coordinator's pod.
 
     Its template is ``spec.launcher.template``; without one, the first group's, less the resources (a
@@ -33,7 +26,6 @@ def coordinator(
     Args:
         job: whose it is.
         attempt: counts the job's coordinators; part of the name.
-        restarts: of the job so far.
         authority: fingerprint of the authority that signed its certificate.
         node: where the planner wants it; None leaves it to the scheduler.
     """
@@ -42,8 +34,7 @@ def coordinator(
     labels = {**(given.get("labels") or {}), contract.LABEL_ROLE: contract.ROLE_COORDINATOR}
     annotations = {
         **(given.get("annotations") or {}),
-        AUTHORITY_ANNOTATION: authority,
-        RESTART_ANNOTATION: str(restarts),
+        **marks(job, authority),
         ATTEMPT_ANNOTATION: str(attempt),
     }
     container = Container(

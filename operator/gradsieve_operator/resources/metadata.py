@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +12,34 @@ from gradsieve_operator.spec import HorovodJob
 
 Manifest = dict[str, Any]
 """An object of the Kubernetes API as JSON."""
+
+AUTHORITY_ANNOTATION = "gradsieve.io/authority"
+"""Fingerprint of the authority that signed what a Secret holds or a pod mounts: they go together by it."""
+
+ATTEMPT_ANNOTATION = "gradsieve.io/attempt"
+"""Which of the job's coordinators a pod is."""
+
+ORIGIN_ANNOTATION = "gradsieve.io/origin"
+"""Digest of what a pod was made from: a job that was changed while suspended starts with new pods."""
+
+
+def origin(job: HorovodJob) -> str:
+    """Return a digest of all that may change only while the job is suspended and that pods depend on."""
+    groups = [(group.name, group.slots_per_worker, group.template) for group in job.groups]
+    launcher = [job.launcher.backend, job.launcher.template]
+    placed = [job.scheduling.priority_class_name, job.scheduling.queue_name, job.scheduling.gpu_products]
+    text = json.dumps([groups, launcher, placed], sort_keys=True, default=dict)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def marks(job: HorovodJob, authority: str) -> dict[str, str]:
+    """Return the annotations of every pod of ours.
+
+    Args:
+        job: whose pod it is.
+        authority: fingerprint of the authority that signed the pod's certificate.
+    """
+    return {AUTHORITY_ANNOTATION: authority, ORIGIN_ANNOTATION: origin(job)}
 
 
 def child(

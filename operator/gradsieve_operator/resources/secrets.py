@@ -7,11 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from gradsieve_operator import contract
 from gradsieve_operator.certificates import Identity, JobCertificates, fingerprint
-from gradsieve_operator.resources.metadata import Manifest, child
+from gradsieve_operator.resources.metadata import AUTHORITY_ANNOTATION, Manifest, child
 from gradsieve_operator.spec import HorovodJob
-
-AUTHORITY_ANNOTATION = "gradsieve.io/authority"
-"""Fingerprint of the authority that signed what is in a Secret: only Secrets of one authority go together."""
 
 
 def certificate_secrets(job: HorovodJob, certificates: JobCertificates) -> list[Manifest]:

@@ -17,6 +17,8 @@ MEMORY_VOLUME = "gradsieve-shm"
 SCRATCH_DIRECTORY = "/tmp"  # noqa: S108 - a volume of the pod's own
 MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - as above
 
+GPU = "nvidia.com/gpu"
+
 _LEAST_MEMORY = 64 << 20
 _UNLIMITED_MEMORY = 1 << 30
 """Size of /dev/shm where the container has no memory limit that it could be counted in."""
@@ -79,6 +81,12 @@ def shared_memory(container: Mapping[str, Any]) -> int:
     if limit is None:
         return _UNLIMITED_MEMORY
     return max(_LEAST_MEMORY, int(parse_quantity(limit)) // 2)
+
+
+def asks_for_gpus(spec: Mapping[str, Any]) -> bool:
+    """Whether any container of a pod asks for GPUs."""
+    amounts = (container.get("resources") or {} for container in spec.get("containers") or ())
+    return any(GPU in (each.get(kind) or {}) for each in amounts for kind in ("limits", "requests"))
 
 
 def pin(spec: Manifest, node: str | None, gpu_products: Sequence[str] = ()) -> None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gradsieve_operator import contract
-from gradsieve_operator.resources.metadata import Manifest, child
-from gradsieve_operator.resources.secrets import AUTHORITY_ANNOTATION
-from gradsieve_operator.resources.template import Container, pin, pod_spec
+from gradsieve_operator.resources.metadata import Manifest, child, marks
+from gradsieve_operator.resources.template import Container, asks_for_gpus, pin, pod_spec
 from gradsieve_operator.spec import HorovodJob, WorkerGroup
-
-RESTART_ANNOTATION = "gradsieve.io/restart"
-"""How many restarts the job had counted when the pod was made: the count survives a lost status update."""
 
 
 def worker(
@@ -20,7 +16,6 @@ def worker(
     index: int,
     *,
     generation: int,
-    restarts: int,
     authority: str,
     node: str | None,
 ) -> Manifest:
@@ -31,7 +26,6 @@ def worker(
         group: of that job.
         index: in the group, from 0.
         generation: of the job, when the pod is made; part of its name, so that no two incarnations share one.
-        restarts: of the job so far.
         authority: fingerprint of the authority that signed its certificate.
         node: where the planner wants it; None leaves it to the scheduler.
     """
@@ -44,11 +38,7 @@ def worker(
         contract.LABEL_INDEX: str(index),
         contract.LABEL_GENERATION: str(generation),
     }
-    annotations = {
-        **(given.get("annotations") or {}),
-        AUTHORITY_ANNOTATION: authority,
-        RESTART_ANNOTATION: str(restarts),
-    }
+    annotations = {**(given.get("annotations") or {}), **marks(job, authority)}
     if job.scheduling.queue_name is not None:
         labels[contract.LABEL_KUEUE_QUEUE] = job.scheduling.queue_name
         labels[contract.LABEL_KUEUE_GROUP] = job.name
@@ -71,7 +61,7 @@ def worker(
     spec = pod_spec(group.template, job.name, host, container)
     if job.scheduling.priority_class_name is not None:
         spec["priorityClassName"] = job.scheduling.priority_class_name
-    pin(spec, node, job.scheduling.gpu_products)
+    pin(spec, node, job.scheduling.gpu_products if asks_for_gpus(spec) else ())
     name = contract.worker_pod(job.name, group.name, index, generation)
     return {**child(job, "v1", "Pod", name, labels=labels, annotations=annotations), "spec": spec}
 

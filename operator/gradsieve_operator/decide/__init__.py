@@ -1,0 +1,49 @@
+"""Deciding what to do next for a job from what was just seen: pure, and restartable anywhere."""
+
+from gradsieve_operator.decide.actions import (
+    Action,
+    Create,
+    Decision,
+    DeleteJob,
+    DeletePod,
+    IssueCertificates,
+    PutPlan,
+    PutRoster,
+    Record,
+    Stop,
+    Word,
+)
+from gradsieve_operator.decide.decision import decide
+from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.decide.world import (
+    CoordinatorStatus,
+    Node,
+    Placer,
+    Pod,
+    Unplaceable,
+    World,
+    read_pod,
+)
+
+__all__ = [
+    "Action",
+    "CoordinatorStatus",
+    "Create",
+    "Decision",
+    "DeleteJob",
+    "DeletePod",
+    "IssueCertificates",
+    "Node",
+    "Placer",
+    "Pod",
+    "Progress",
+    "PutPlan",
+    "PutRoster",
+    "Record",
+    "Stop",
+    "Unplaceable",
+    "Word",
+    "World",
+    "decide",
+    "read_pod",
+]

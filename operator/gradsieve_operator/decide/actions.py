@@ -1,0 +1,108 @@
+"""What the operator may do next. An action is plain data: deciding does nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.resources import Manifest
+
+
+@dataclass(frozen=True)
+class IssueCertificates:
+    """Make a new authority and write the three Secrets for these hosts."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Create:
+    """Apply the manifest of a child that is not there."""
+
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """Name of the child."""
+        return str(self.manifest["metadata"]["name"])
+
+
+@dataclass(frozen=True)
+class DeletePod:
+    """Delete one incarnation of a pod.
+
+    Attributes:
+        name: of the pod.
+        uid: nothing is deleted when another incarnation has taken the name.
+        grace: seconds its containers get; 0 does not wait for the node's word, None leaves it to the pod.
+    """
+
+    name: str
+    uid: str
+    grace: int | None = None
+
+
+@dataclass(frozen=True)
+class DeleteJob:
+    """Delete the job itself, and with it all that it owns."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Write the progress to the job's status before what follows is done."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class PutRoster:
+    """Tell the coordinator who takes part."""
+
+    roster: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PutPlan:
+    """Tell the coordinator how ranks should compress."""
+
+    plan: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Ask the coordinator to end the ranks; no answer is no obstacle."""
+
+    reason: str
+
+
+Action = IssueCertificates | Create | DeletePod | DeleteJob | Record | PutRoster | PutPlan | Stop
+
+
+@dataclass(frozen=True)
+class Word:
+    """One thing to say about the job: a reason in CamelCase and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now, in this order, and what to say.
+
+    Attributes:
+        actions: stop at the first that fails; the next decision starts from what was done.
+        progress: what holds once they are done.
+        admitted: why the job has, or has not yet, all of its places.
+        degraded: what is wrong while the job goes on or waits; None when nothing is.
+        ended: why it has ended; None while it has not.
+        again: seconds after which to decide anew, even if nothing is seen to change; None for never.
+    """
+
+    actions: tuple[Action, ...]
+    progress: Progress
+    admitted: Word | None = None
+    degraded: Word | None = None
+    ended: Word | None = None
+    again: float | None = field(default=None)

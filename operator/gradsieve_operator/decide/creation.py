@@ -1,0 +1,53 @@
+"""Which children are to be made, ready to be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from gradsieve_operator import contract, resources
+from gradsieve_operator.decide.actions import Action, Create
+from gradsieve_operator.decide.members import slots
+from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.decide.world import World
+from gradsieve_operator.resources import Manifest
+
+
+def prerequisites(world: World) -> tuple[Action, ...]:
+    """Return what makes the children that pods rely on, as far as they are missing."""
+    manifests = resources.shared_children(world.job, world.neighbours)
+    return tuple(
+        Create(manifest)
+        for manifest in manifests
+        if (manifest["kind"], manifest["metadata"]["name"]) not in world.children
+    )
+
+
+def build(
+    world: World, hosts: Iterable[str], generation: int, attempt: int | None, nodes: Mapping[str, str]
+) -> list[Manifest]:
+    """Build pods for workers on ``hosts`` and, if ``attempt`` is given, a coordinator, which comes first."""
+    wanted, authority, job = set(hosts), world.authority or "", world.job
+    manifests = []
+    if attempt is not None:
+        node = nodes.get(contract.coordinator_pod(job.name, attempt))
+        manifests.append(resources.coordinator(job, attempt=attempt, authority=authority, node=node))
+    for slot in slots(job):
+        if slot.host in wanted:
+            name = contract.worker_pod(job.name, slot.group.name, slot.index, generation)
+            manifests.append(
+                resources.worker(
+                    job,
+                    slot.group,
+                    slot.index,
+                    generation=generation,
+                    authority=authority,
+                    node=nodes.get(name),
+                )
+            )
+    return manifests
+
+
+def begun(progress: Progress, generation: int, attempt: int | None) -> Progress:
+    """Return the progress to record before pods are made: no name of a pod is ever used again."""
+    return replace(progress, generation=generation, attempt=progress.attempt if attempt is None else attempt)

@@ -1,0 +1,27 @@
+"""The decision as a whole."""
+
+from __future__ import annotations
+
+from gradsieve_operator.decide.actions import Decision
+from gradsieve_operator.decide.admission import admit
+from gradsieve_operator.decide.endings import after_the_end, suspended
+from gradsieve_operator.decide.running import keep_running
+from gradsieve_operator.decide.world import World
+
+
+def decide(world: World) -> Decision:
+    """Return what to do now for a job.
+
+    It looks at nothing but ``world``: whatever happened before, in whichever order, and wherever an operator
+    was killed, the same world leads to the same decision. A decision is carried out once; then the world is
+    looked at anew.
+    """
+    if world.job.deleted:
+        return Decision((), world.progress)
+    if world.progress.finished is not None:
+        return after_the_end(world)
+    if world.job.suspend:
+        return suspended(world)
+    if world.progress.started is None:
+        return admit(world)
+    return keep_running(world)

@@ -1,0 +1,132 @@
+"""Who takes part in a job, who is lost, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gradsieve_operator import contract
+from gradsieve_operator.decide.actions import Word
+from gradsieve_operator.decide.world import Pod, World
+from gradsieve_operator.spec import HorovodJob, WorkerGroup
+
+UNSCHEDULABLE_SECONDS = 10.0
+"""A pod pinned to a node with room is bound at once; if it is not, something else has taken the room."""
+
+STUCK_SECONDS = 120.0
+"""A replacement whose container cannot be started for so long is tried elsewhere; images may take a while."""
+
+SILENT_SECONDS = 60.0
+"""A running worker that the coordinator has missed for so long will not dial any more."""
+
+_FAREWELL_SECONDS = 15.0
+"""An agent ends well when its job does: the coordinator's own end may be seen a little later."""
+
+_HOPELESS = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A worker's place in the job, whichever pod fills it."""
+
+    group: WorkerGroup
+    index: int
+
+    @property
+    def host(self) -> str:
+        """Name of the host."""
+        return contract.worker_host(self.group.name, self.index)
+
+
+def slots(job: HorovodJob) -> list[Slot]:
+    """Return all places of a job, in the order of ranks."""
+    return [Slot(group, index) for group in job.groups for index in range(group.replicas)]
+
+
+def certified_hosts(job: HorovodJob) -> tuple[str, ...]:
+    """Return the hosts that get a certificate when a job starts: twice as many as it has workers.
+
+    No certificate can be added later, and an elastic job may grow.
+    """
+    return tuple(
+        contract.worker_host(group.name, index) for group in job.groups for index in range(2 * group.replicas)
+    )
+
+
+def present(world: World) -> list[tuple[Slot, Pod]]:
+    """Return who takes part, in the order of ranks: each place's last incarnation, if it is well."""
+    last = newest(world.pods)
+    found = [(slot, last[slot.host]) for slot in slots(world.job) if slot.host in last]
+    return [(slot, pod) for slot, pod in found if pod.alive and loss(pod, slot.host, world) is None]
+
+
+def newest(pods: Iterable[Pod]) -> dict[str, Pod]:
+    """Return the last incarnation of each host."""
+    return {pod.host: pod for pod in sorted(pods, key=lambda pod: pod.generation)}
+
+
+def latest_generation(world: World) -> int:
+    """Return the greatest generation that was ever begun, as far as anything remembers."""
+    workers = [pod.generation for pod in world.pods if pod.role == contract.ROLE_WORKER]
+    return max([world.progress.generation, *workers])
+
+
+def latest_attempt(world: World) -> int:
+    """Return the greatest attempt of a coordinator."""
+    coordinators = [pod.generation for pod in world.pods if pod.role == contract.ROLE_COORDINATOR]
+    return max([world.progress.attempt, *coordinators])
+
+
+def node_lost(pod: Pod, world: World) -> Word | None:
+    """Return why the node of ``pod`` is given up, None while it is not."""
+    if world.nodes is None or not pod.node:
+        return None
+    node = world.nodes.get(pod.node)
+    if node is None:
+        return Word("NodeGone", f"{pod.name}: node {pod.node} is no more")
+    patience = world.job.run_policy.node_lost
+    if not node.ready and world.now - node.since >= patience:
+        return Word("NodeLost", f"{pod.name}: node {pod.node} has not been ready for {patience} s")
+    return None
+
+
+def unbound_too_long(pod: Pod, world: World) -> bool:
+    """Whether a pod that the planner gave a node to was not bound to it in time."""
+    waited = world.now - pod.created
+    return world.place is not None and pod.alive and not pod.node and waited >= UNSCHEDULABLE_SECONDS
+
+
+def loss(pod: Pod | None, host: str, world: World) -> Word | None:
+    """Return why the member at ``host`` is lost, None while it is not; ``pod`` is its last incarnation."""
+    if pod is None:
+        return Word("PodGone", f"{host}: its pod is no more")
+    if pod.phase == "Succeeded" and world.now - (pod.ended or pod.created) < _FAREWELL_SECONDS:
+        return None
+    if pod.over:
+        status = "" if pod.exit_code is None else f" with status {pod.exit_code}"
+        return Word(
+            pod.reason or "PodEnded", f"{pod.name} ended{status}: {pod.message or 'no reason was given'}"
+        )
+    if pod.deleting:
+        return Word("PodDeleted", f"{pod.name} is being deleted")
+    return node_lost(pod, world) or _stuck(pod, world)
+
+
+def _stuck(pod: Pod, world: World) -> Word | None:
+    age = world.now - pod.created
+    if pod.reason in _HOPELESS and world.progress.ran and age >= STUCK_SECONDS:
+        return Word("PodStuck", f"{pod.name} cannot start: {pod.reason}: {pod.message}")
+    coordinator, since = world.coordinator, world.progress.changed
+    waited = world.now - max(pod.created, since or 0.0)
+    missed = coordinator is not None and pod.host in {*coordinator.missing, *coordinator.lost}
+    if missed and pod.phase == "Running" and world.progress.ran and waited >= SILENT_SECONDS:
+        return Word("WorkerSilent", f"{pod.name} runs, but the coordinator has not heard from it")
+    return None

@@ -1,0 +1,60 @@
+"""What the operator has recorded of a job, so that it can be killed at any moment and go on.
+
+It is part of the job's status, and written before what depends on it is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A job's own history, as far as decisions depend on it. Times are seconds since the epoch.
+
+    Attributes:
+        generation: counts the times that worker pods were made; part of their names.
+        attempt: counts coordinators.
+        given_up: no worker of this generation or before belongs to the placement under way.
+        given_up_attempt: the same for coordinators.
+        restarts: after failures; what ``backoffLimit`` limits.
+        waiting_since: when it first asked for places; None while it has them.
+        setbacks: placements that failed since the last one that held.
+        retry_at: nothing is placed before that time; 0 for at once.
+        started: when all pods had got their nodes; None before, and after a suspension.
+        running: whether ranks run.
+        changed: when ``running`` last changed; None before the first start.
+        roster: generation of the last roster; grows whenever its members change.
+        members: digest of who is in it.
+        absent: hosts whose loss was counted and whose place is not filled yet.
+        sizes: group -> replicas that the members were chosen for.
+        plan: digest of the plan that the coordinator shall have; empty for none.
+        plan_generation: of that plan.
+        finished: when the job ended; None before.
+        succeeded: how it ended.
+    """
+
+    generation: int = 0
+    attempt: int = 0
+    given_up: int = 0
+    given_up_attempt: int = 0
+    restarts: int = 0
+    waiting_since: float | None = None
+    setbacks: int = 0
+    retry_at: float = 0.0
+    started: float | None = None
+    running: bool = False
+    changed: float | None = None
+    roster: int = 0
+    members: str = ""
+    absent: tuple[str, ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
+    plan: str = ""
+    plan_generation: int = 0
+    finished: float | None = None
+    succeeded: bool = False
+
+    @property
+    def ran(self) -> bool:
+        """Whether ranks have run since the job started."""
+        return self.changed is not None

@@ -1,0 +1,224 @@
+"""A job that has all of its places: success, failure, losses, replacements, and growing or shrinking."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gradsieve_operator import contract, resources
+from gradsieve_operator.decide.actions import Action, Create, Decision, Record, Word
+from gradsieve_operator.decide.admission import pause_placement, placed
+from gradsieve_operator.decide.creation import begun, build, prerequisites
+from gradsieve_operator.decide.endings import delete, finish, restart_whole
+from gradsieve_operator.decide.members import (
+    latest_attempt,
+    latest_generation,
+    loss,
+    newest,
+    present,
+    slots,
+    unbound_too_long,
+)
+from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.decide.steering import noticed, roster_digest, steer
+from gradsieve_operator.decide.world import Pod, Unplaceable, World
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+"""Seconds before a program that failed is started again: it may well fail for the same reason."""
+
+_LOOK_AGAIN = 1.0
+
+
+def keep_running(world: World) -> Decision:
+    """Decide for a job that has started; the first of these that applies.
+
+    1. Pods made from another spec, or certificates that are gone: start over with new pods.
+    2. The program has ended well, or a deadline has passed: the end.
+    3. A member is lost: count a restart, unless there were too many.
+    4. A place is empty: fill it, or go on without where ``minReplicas`` allows it.
+    5. The ranks are lost and all members are well: start them again.
+    6. Otherwise see to it that the coordinator knows members and plan.
+    """
+    return (
+        _unusable(world)
+        or _success(world)
+        or _deadline(world)
+        or _count_losses(world)
+        or _unbound(world)
+        or _resume(world)
+        or _fill(world)
+        or steer(world, present(world))
+    )
+
+
+def _unusable(world: World) -> Decision | None:
+    living = [pod for pod in world.pods if pod.alive]
+    if any(pod.origin != resources.origin(world.job) for pod in living):
+        return restart_whole(
+            world, Word("SpecChanged", "the job was changed while suspended: new pods start")
+        )
+    if world.authority is None or any(pod.authority != world.authority for pod in living):
+        return _another_restart(world, Word("CertificatesGone", "its certificates were deleted"), whole=True)
+    return None
+
+
+def _success(world: World) -> Decision | None:
+    pod = newest(world.pods).get(contract.COORDINATOR_HOST)
+    told = world.coordinator is not None and world.coordinator.state == contract.STATE_SUCCEEDED
+    if told or (pod is not None and pod.phase == "Succeeded"):
+        return finish(world, Word("Succeeded", "all ranks have ended with status 0"), succeeded=True)
+    return None
+
+
+def _deadline(world: World) -> Decision | None:
+    assert world.progress.started is not None
+    policy, age = world.job.run_policy, world.now - world.progress.started
+    if policy.active_deadline is not None and age >= policy.active_deadline:
+        word = Word("DeadlineExceeded", f"it did not end within {policy.active_deadline} s")
+        return finish(world, word, succeeded=False)
+    limit = policy.pre_running_deadline
+    if limit is not None and not world.progress.ran and age >= limit:
+        said = (
+            world.coordinator.message if world.coordinator is not None else "the coordinator did not answer"
+        )
+        word = Word("PreRunningDeadlineExceeded", f"no rank ran within {limit} s: {said}")
+        return finish(world, word, succeeded=False)
+    return None
+
+
+def _count_losses(world: World) -> Decision | None:
+    """Count members that are newly lost, all together as one restart."""
+    last, progress = newest(world.pods), world.progress
+    sizes = dict(progress.sizes)
+    expected = [slot.host for slot in slots(world.job) if slot.index < sizes.get(slot.group.name, 0)]
+    why = {
+        host: word
+        for host in (contract.COORDINATOR_HOST, *expected)
+        if host not in progress.absent and (word := loss(last.get(host), host, world)) is not None
+    }
+    if not why:
+        return None
+    first = next(iter(why.values()))
+    progress = replace(
+        progress,
+        absent=tuple(sorted({*progress.absent, *why})),
+        setbacks=0,
+        retry_at=world.now + _pause(last.get(contract.COORDINATOR_HOST), world),
+    )
+    doomed = [last[host] for host in why if host in last]
+    return _another_restart(_with(world, progress), first, doomed=doomed)
+
+
+def _with(world: World, progress: Progress) -> World:
+    """Return ``world`` as it is with another ``progress``."""
+    return replace(world, progress=progress)
+
+
+def _another_restart(
+    world: World, word: Word, *, whole: bool = False, doomed: Iterable[Pod] = ()
+) -> Decision:
+    """Count a restart, or end the job when there were enough; deletes what can no longer take part."""
+    limit = world.job.run_policy.backoff_limit
+    if world.progress.restarts >= limit:
+        said = f"{word.message}; it had been restarted {limit} times (spec.runPolicy.backoffLimit)"
+        return finish(world, Word("BackoffLimitExceeded", said), succeeded=False)
+    progress = replace(world.progress, restarts=world.progress.restarts + 1)
+    counted = _with(world, progress)
+    if whole:
+        return restart_whole(counted, word)
+    # Counted before anything is deleted: what is gone cannot be counted any more.
+    deletions = [delete(pod, world) for pod in doomed if not pod.over]
+    return Decision((Record(progress), *deletions), progress, admitted=placed(), degraded=word, again=0.0)
+
+
+def _pause(coordinator: Pod | None, world: World) -> float:
+    """Return for how long a coordinator that came to an orderly end is not replaced, in seconds."""
+    orderly = coordinator is not None and coordinator.over and bool(coordinator.message)
+    if not orderly or contract.COORDINATOR_HOST in world.progress.absent:
+        return 0.0
+    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(world.progress.restarts, 10))
+
+
+def _unbound(world: World) -> Decision | None:
+    """Take back replacements whose place was taken by something else."""
+    late = [pod for pod in newest(world.pods).values() if unbound_too_long(pod, world)]
+    if not late:
+        return None
+    progress = pause_placement(world, world.progress)
+    progress = replace(progress, absent=tuple(sorted({*progress.absent, *(pod.host for pod in late)})))
+    word = Word("PlaceTaken", f"{late[0].name} was not bound in time: {late[0].message}")
+    actions: tuple[Action, ...] = (Record(progress), *(delete(pod, world, grace=0) for pod in late))
+    return Decision(actions, progress, admitted=placed(), degraded=word, again=progress.retry_at - world.now)
+
+
+def _resume(world: World) -> Decision | None:
+    """Count a restart when the coordinator has lost its ranks while all members are well and connected."""
+    coordinator, progress = world.coordinator, world.progress
+    if coordinator is None or coordinator.state != contract.STATE_LOST:
+        return None
+    members = present(world)
+    same = coordinator.generation == progress.roster and roster_digest(world, members) == progress.members
+    if not same or any(slot.host not in coordinator.connected for slot, _ in members):
+        return None
+    anew = _with(world, replace(progress, roster=progress.roster + 1))
+    return _another_restart(anew, Word("RanksLost", coordinator.message or "the ranks were lost"))
+
+
+def _fill(world: World) -> Decision | None:
+    """Create pods for empty places; with room for only some, for the first of them.
+
+    Returns:
+        None when no place is empty.
+    """
+    filled = {slot.host for slot, _ in present(world)}
+    empty = [slot.host for slot in slots(world.job) if slot.host not in filled]
+    uncertified = [host for host in empty if host not in world.certified]
+    empty = [host for host in empty if host in world.certified]
+    leader = newest(world.pods).get(contract.COORDINATOR_HOST)
+    leaderless = leader is None or loss(leader, contract.COORDINATOR_HOST, world) is not None
+    if not empty and not leaderless:
+        return _beyond(world, uncertified) if uncertified else None
+    pause = world.progress.retry_at - world.now
+    if pause > 0:
+        return _wait(world, Word("Waiting", "places are filled after a pause"), leaderless, pause)
+    generation = latest_generation(world) + 1
+    attempt = latest_attempt(world) + 1 if leaderless else None
+    word = Word("NoPlace", "no place was found")
+    for count in range(len(empty), -1 if leaderless else 0, -1):
+        wanted = build(world, empty[:count], generation, attempt, {})
+        nodes = {} if world.place is None else world.place(wanted)
+        if not isinstance(nodes, Unplaceable):
+            creations = [Create(pod) for pod in build(world, empty[:count], generation, attempt, nodes)]
+            names = ", ".join(creation.name for creation in creations)
+            progress = begun(world.progress, generation, attempt)
+            # Whatever is left of an earlier incarnation goes before there is another one.
+            places = {*empty[:count], *([contract.COORDINATOR_HOST] if leaderless else [])}
+            doomed = [delete(pod, world) for pod in world.pods if pod.alive and pod.host in places]
+            return Decision(
+                (*prerequisites(world), Record(progress), *doomed, *creations),
+                progress,
+                admitted=placed(),
+                degraded=Word("Replacing", f"created {names}"),
+                again=0.0,
+            )
+        word = Word("NoPlace", nodes.message)
+    return _wait(world, word, leaderless, _LOOK_AGAIN)
+
+
+def _wait(world: World, word: Word, leaderless: bool, pause: float) -> Decision:
+    """Go on with the members that are there if they are enough, and look for places again after ``pause``."""
+    members = present(world)
+    count = Counter(slot.group.name for slot, _ in members)
+    if leaderless or any(count[group.name] < group.least for group in world.job.groups):
+        return Decision((), noticed(world), admitted=placed(), degraded=word, again=pause)
+    going_on = steer(world, members)
+    again = pause if going_on.again is None else min(pause, going_on.again)
+    return replace(going_on, degraded=word, again=again)
+
+
+def _beyond(world: World, hosts: list[str]) -> Decision:
+    message = (
+        f"no certificate for {hosts[0]}: a job grows to twice its first size; suspend it to grow further"
+    )
+    return replace(steer(world, present(world)), degraded=Word("TooLarge", message))

@@ -1,0 +1,202 @@
+"""What the operator knows when it decides: nothing but what it has just seen, and the time.
+
+Times are seconds since the epoch, as the cluster's objects carry them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradsieve_operator import contract
+from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.resources import (
+    ATTEMPT_ANNOTATION,
+    AUTHORITY_ANNOTATION,
+    ORIGIN_ANNOTATION,
+    Manifest,
+    Neighbours,
+)
+from gradsieve_operator.spec import Compression, HorovodJob
+
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of the job.
+
+    Attributes:
+        name: of the pod.
+        uid: of this incarnation.
+        role: worker or coordinator.
+        host: its host name in the job.
+        group: of a worker; empty for a coordinator.
+        index: of a worker in its group.
+        generation: of the job when a worker was made; of a coordinator, its attempt.
+        node: that it is bound to; empty before.
+        phase: Pending, Running, Succeeded, Failed or Unknown.
+        deleting: whether its deletion has begun.
+        created: when it was made.
+        ended: when its first container ended; None before.
+        exit_code: of its first container; None while that runs.
+        reason: why it is not well, in one word; empty when nothing is said.
+        message: the same in a sentence.
+        ip: its address; empty before it has one.
+        ready: whether all of its containers are.
+        authority: who signed its certificate.
+        origin: digest of the spec that it was made from.
+    """
+
+    name: str
+    uid: str
+    role: str
+    host: str
+    group: str = ""
+    index: int = 0
+    generation: int = 0
+    node: str = ""
+    phase: str = "Pending"
+    deleting: bool = False
+    created: float = 0.0
+    ended: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    ip: str = ""
+    ready: bool = False
+    authority: str = ""
+    origin: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended and will not come back."""
+        return self.phase in _ENDED
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs or may yet run."""
+        return not self.over and not self.deleting
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a loss is judged by.
+
+    Attributes:
+        ready: whether its kubelet says so.
+        since: when that last changed.
+    """
+
+    ready: bool
+    since: float
+
+
+@dataclass(frozen=True)
+class CoordinatorStatus:
+    """What the coordinator says of itself; see the calls in the control channel's documentation."""
+
+    generation: int = 0
+    state: str = contract.STATE_WAITING
+    connected: frozenset[str] = frozenset()
+    missing: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    message: str = ""
+    plan_generation: int = 0
+    applied_plan: int = 0
+    telemetry: Mapping[str, Any] = field(default_factory=dict)
+    committed_step: int | None = None
+
+
+@dataclass(frozen=True)
+class Unplaceable:
+    """No place for all of the pods that were asked for: what is missing where."""
+
+    message: str
+
+
+Placer = Callable[[Sequence[Manifest]], Mapping[str, str] | Unplaceable]
+"""Finds nodes for all of the given pods, or for none: pod name -> node."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that a decision depends on.
+
+    Attributes:
+        job: as its author wants it now.
+        progress: what the operator itself has recorded in the job's status.
+        pods: all pods of the job, ended and deleting ones included.
+        children: kind and name of everything else that the job has.
+        authority: fingerprint behind its certificates; None when some are missing or do not go together.
+        certified: hosts that have a certificate.
+        nodes: name -> state; None when the operator may not see nodes.
+        coordinator: what it answered; None without an answer.
+        compression: the job's and its policy's together; None when the job leaves it to the program.
+        place: finds nodes; None when the job is not the planner's.
+        neighbours: who besides the job's pods may reach them.
+        refused: why the API server refused a pod a moment ago; empty when it did not.
+        now: the time.
+    """
+
+    job: HorovodJob
+    progress: Progress
+    pods: tuple[Pod, ...]
+    children: frozenset[tuple[str, str]]
+    authority: str | None
+    certified: frozenset[str]
+    nodes: Mapping[str, Node] | None
+    coordinator: CoordinatorStatus | None
+    compression: Compression | None
+    place: Placer | None
+    neighbours: Neighbours
+    refused: str
+    now: float
+
+
+def timestamp(text: object) -> float:
+    """Return the seconds of an RFC 3339 time; 0 for none."""
+    return dt.datetime.fromisoformat(text).timestamp() if isinstance(text, str) and text else 0.0
+
+
+def read_pod(raw: Mapping[str, Any]) -> Pod:
+    """Return what matters of a pod as the API server returns it."""
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    role = labels.get(contract.LABEL_ROLE, "")
+    worker = role == contract.ROLE_WORKER
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
+    first: Mapping[str, Any] = next(iter(status.get("containerStatuses") or []), {})
+    state = first.get("state") or {}
+    ended = state.get("terminated") or {}
+    why = ended or state.get("waiting") or {}
+    return Pod(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        role=role,
+        host=spec.get("hostname", ""),
+        group=labels.get(contract.LABEL_GROUP, ""),
+        index=int(labels.get(contract.LABEL_INDEX, 0)),
+        generation=int(
+            labels.get(contract.LABEL_GENERATION, 0) if worker else notes.get(ATTEMPT_ANNOTATION, 0)
+        ),
+        node=spec.get("nodeName", ""),
+        phase=status.get("phase", "Pending"),
+        deleting="deletionTimestamp" in metadata,
+        created=timestamp(metadata.get("creationTimestamp")),
+        ended=timestamp(ended["finishedAt"]) if ended.get("finishedAt") else None,
+        exit_code=ended.get("exitCode"),
+        reason=status.get("reason") or why.get("reason") or "",
+        message=status.get("message") or why.get("message") or _scheduling(conditions),
+        ip=status.get("podIP", ""),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        authority=notes.get(AUTHORITY_ANNOTATION, ""),
+        origin=notes.get(ORIGIN_ANNOTATION, ""),
+    )
+
+
+def _scheduling(conditions: Mapping[str, Any]) -> str:
+    scheduled = conditions.get("PodScheduled", {})
+    return str(scheduled.get("message", "")) if scheduled.get("status") == "False" else ""

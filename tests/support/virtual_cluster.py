@@ -1,0 +1,282 @@
+"""A cluster, its kubelets and a job's coordinator in a few lines, with a clock that tests move.
+
+It does what the real ones do to a job's pods: bind them where they are pinned if there is room, start them,
+lose them with their node, start ranks when everybody of the roster is there, end them when one is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gradsieve_operator import decide as d
+from gradsieve_operator.resources import Neighbours
+from gradsieve_operator.spec import HorovodJob
+
+
+class Crash(Exception):
+    """The operator was killed."""
+
+
+@dataclass
+class Leader:
+    """What the coordinator in one pod knows."""
+
+    generation: int = 0
+    hosts: dict[str, str] = field(default_factory=dict)
+    state: str = "Waiting"
+    plan: int = 0
+    lost: tuple[str, ...] = ()
+    steps: int = 0
+    started: int = -1
+
+
+@dataclass
+class VirtualCluster:
+    """One job on some nodes.
+
+    Attributes:
+        body: the job, as its author last wrote it.
+        capacity: node -> how many pods fit; each pod counts 1.
+        length: steps of training until the job is done; one per second of running.
+    """
+
+    body: dict[str, Any]
+    capacity: dict[str, int]
+    length: int = 5
+    elastic: bool = False
+    now: float = 1000.0
+    pods: dict[str, d.Pod] = field(default_factory=dict)
+    nodes: dict[str, d.Node] = field(default_factory=dict)
+    foreign: dict[str, int] = field(default_factory=dict)
+    children: set[tuple[str, str]] = field(default_factory=set)
+    authority: str | None = None
+    certified: frozenset[str] = frozenset()
+    progress: d.Progress = field(default_factory=d.Progress)
+    leaders: dict[str, Leader] = field(default_factory=dict)
+    made: list[str] = field(default_factory=list)
+    rosters: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    said: list[d.Decision] = field(default_factory=list)
+    quota: int = 10**6
+    refused: str = ""
+    gone: bool = False
+    committed: int = 0
+    deaf: bool = False
+
+    def __post_init__(self) -> None:
+        self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
+
+    @property
+    def job(self) -> HorovodJob:
+        return HorovodJob.parse(self.body)
+
+    # What the operator sees.
+
+    def world(self) -> d.World:
+        return d.World(
+            job=self.job,
+            progress=self.progress,
+            pods=tuple(self.pods.values()),
+            children=frozenset(self.children),
+            authority=self.authority,
+            certified=self.certified,
+            nodes=self.nodes,
+            coordinator=None if self.deaf else self._status(),
+            compression=self.job.compression.own if self.job.compression else None,
+            place=self._place,
+            neighbours=Neighbours(),
+            refused=self.refused,
+            now=self.now,
+        )
+
+    def free(self, node: str, *, planned: bool = True) -> int:
+        """Return how many more pods fit; ``planned`` counts those that are pinned there and not bound yet."""
+        where = [pod.node or (pod.message if planned else "") for pod in self.pods.values() if not pod.over]
+        return self.capacity[node] - where.count(node) - self.foreign.get(node, 0)
+
+    def _place(self, manifests: Sequence[Mapping[str, Any]]) -> dict[str, str] | d.Unplaceable:
+        room = {name: self.free(name) for name in sorted(self.nodes) if self.nodes[name].ready}
+        placed = {}
+        for manifest in manifests:
+            node = next((name for name, left in room.items() if left > 0), None)
+            if node is None:
+                return d.Unplaceable(f"{len(manifests)} pods do not fit")
+            room[node] -= 1
+            placed[manifest["metadata"]["name"]] = node
+        return placed
+
+    def leader(self) -> tuple[d.Pod, Leader] | None:
+        running = [pod for pod in self.pods.values() if pod.host == "coordinator" and pod.phase == "Running"]
+        running = [pod for pod in running if not pod.deleting and self.nodes[pod.node].ready]
+        if not running:
+            return None
+        pod = max(running, key=lambda pod: pod.generation)
+        return pod, self.leaders.setdefault(pod.uid, Leader())
+
+    def _status(self) -> d.CoordinatorStatus | None:
+        found = self.leader()
+        if found is None:
+            return None
+        leader = found[1]
+        return d.CoordinatorStatus(
+            generation=leader.generation,
+            state=leader.state,
+            connected=frozenset(pod.host for pod in self._agents()),
+            missing=tuple(sorted(set(leader.hosts) - {pod.host for pod in self._agents()})),
+            lost=leader.lost,
+            plan_generation=leader.plan,
+        )
+
+    def _agents(self) -> list[d.Pod]:
+        return [
+            pod
+            for pod in self.pods.values()
+            if pod.role == "worker" and pod.phase == "Running" and self.nodes[pod.node].ready
+        ]
+
+    # What the operator does.
+
+    def operate(self, crash_at: int | None = None) -> d.Decision:
+        """Decide once and act; killed before the action number ``crash_at``."""
+        if self.gone:
+            return d.Decision((), self.progress)
+        decision = d.decide(self.world())
+        self.refused = ""
+        self.said.append(decision)
+        for number, action in enumerate(decision.actions):
+            if number == crash_at:
+                raise Crash
+            if not self._act(action):
+                return decision
+        if crash_at is not None and crash_at >= len(decision.actions):
+            raise Crash
+        if not self.gone:
+            self.progress = decision.progress
+        return decision
+
+    def _act(self, action: d.Action) -> bool:
+        match action:
+            case d.Create(manifest):
+                return self._create(manifest)
+            case d.IssueCertificates(hosts):
+                self.authority, self.certified = f"ca-{len(self.made)}-{self.now}", frozenset(hosts)
+            case d.DeletePod(name, uid, grace):
+                self._delete(name, uid, grace)
+            case d.Record(progress):
+                self.progress = progress
+            case d.PutRoster(roster):
+                self._roster(roster)
+            case d.PutPlan(plan):
+                found = self.leader()
+                if found is not None:
+                    found[1].plan = plan["generation"]
+            case d.DeleteJob():
+                self.gone = True
+                self.pods.clear()
+                self.children.clear()
+            case d.Stop():
+                pass
+        return True
+
+    def _create(self, manifest: Mapping[str, Any]) -> bool:
+        name, kind = manifest["metadata"]["name"], manifest["kind"]
+        if kind != "Pod":
+            self.children.add((kind, name))
+            return True
+        assert name not in self.pods, f"{name} is there already"
+        assert name not in self.made, f"{name} was made before"
+        if len([pod for pod in self.pods.values() if not pod.over]) >= self.quota:
+            self.refused = f"pods {name!r} is forbidden: exceeded quota"
+            return False
+        self.made.append(name)
+        uid = f"uid-{len(self.made)}"
+        raw = {**manifest, "metadata": {**manifest["metadata"], "uid": uid}, "status": {}}
+        terms = manifest["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        wanted = terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+        self.pods[name] = replace(d.read_pod(raw), created=self.now, message=wanted)
+        return True
+
+    def _delete(self, name: str, uid: str, grace: int | None) -> None:
+        pod = self.pods.get(name)
+        if pod is None or pod.uid != uid:
+            return
+        if grace == 0 or not pod.node or pod.over:
+            del self.pods[name]
+        else:
+            self.pods[name] = replace(pod, deleting=True)
+
+    def _roster(self, roster: Mapping[str, Any]) -> None:
+        found = self.leader()
+        if found is None:
+            return
+        leader = found[1]
+        assert roster["generation"] >= leader.generation, "a lower generation"
+        hosts = {host["host"]: host["podUID"] for host in roster["hosts"]}
+        assert roster["generation"] > leader.generation or hosts == leader.hosts, "changed in place"
+        leader.generation, leader.hosts, leader.state = roster["generation"], hosts, "Waiting"
+        self.rosters.append((roster["generation"], tuple(hosts)))
+
+    # What the cluster does.
+
+    def tick(self, seconds: float = 1.0) -> None:
+        """Let time pass, and scheduler, kubelets and coordinator do what they do."""
+        self.now += seconds
+        for name, pod in list(self.pods.items()):
+            up = not pod.node or self.nodes[pod.node].ready
+            if pod.deleting and up:
+                del self.pods[name]
+            elif not pod.node and self._binds(pod):
+                self.pods[name] = replace(pod, node=pod.message, message="")
+            elif pod.node and up and pod.phase == "Pending":
+                self.pods[name] = replace(pod, phase="Running", ready=True, ip="10.0.0.1")
+        self._train()
+
+    def _binds(self, pod: d.Pod) -> bool:
+        return self.nodes[pod.message].ready and self.free(pod.message, planned=False) > 0
+
+    def _train(self) -> None:
+        found = self.leader()
+        if found is None:
+            return
+        pod, leader = found
+        here = {agent.host: agent.uid for agent in self._agents()}
+        everybody = leader.hosts and all(here.get(host) == uid for host, uid in leader.hosts.items())
+        if leader.state == "Waiting" and everybody and leader.started < leader.generation:
+            leader.state, leader.started, leader.lost = "Running", leader.generation, ()
+        elif leader.state == "Running" and not everybody:
+            leader.state = "Lost"
+            leader.lost = tuple(host for host, uid in leader.hosts.items() if here.get(host) != uid)
+        elif leader.state == "Running":
+            self.committed += 1
+            if self.committed >= self.length:
+                leader.state = "Succeeded"
+                self.pods[pod.name] = replace(pod, phase="Succeeded", ended=self.now, exit_code=0)
+
+    # What goes wrong.
+
+    def kill(self, name: str, **how: Any) -> None:
+        self.pods[name] = replace(
+            self.pods[name], **{"phase": "Failed", "ended": self.now, "exit_code": 137, **how}
+        )
+
+    def node(self, name: str, *, ready: bool) -> None:
+        if self.nodes[name].ready != ready:
+            self.nodes[name] = d.Node(ready=ready, since=self.now)
+
+    def settle(self, seconds: int = 600) -> None:
+        """Operate and tick until the job has ended and nothing is left to do."""
+        quiet = 0
+        for _ in range(seconds * 2):
+            before = (self.progress, dict(self.pods))
+            decision = self.operate()
+            if decision.again != 0.0:
+                self.tick()
+            done = self.gone or self.progress.finished is not None
+            quiet = quiet + 1 if done and before == (self.progress, self.pods) else 0
+            if quiet > 40:
+                return
+        raise AssertionError(f"never settled: {self.said[-1]}")
+
+    def alive(self) -> set[str]:
+        return {name for name, pod in self.pods.items() if pod.alive}
