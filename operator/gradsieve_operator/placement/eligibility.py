@@ -1,0 +1,98 @@
+"""Which nodes a pod may be on at all, however much of them is free, and why not on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradsieve_operator.placement.cluster import Node, Taint
+
+GPU_PRODUCT = "nvidia.com/gpu.product"
+_NOT_HARD = "PreferNoSchedule"
+
+
+def obstacle(node: Node, spec: Mapping[str, Any], gpu_products: tuple[str, ...]) -> str | None:
+    """Return what keeps a pod with that ``spec`` off the node, None if nothing does.
+
+    What is looked at: readiness, cordons and taints against tolerations, ``nodeSelector``, required node
+    affinity, and the GPU's product if ``gpu_products`` names the allowed ones.
+    """
+    if not node.ready:
+        return "not ready"
+    for taint in node.taints:
+        if taint.effect != _NOT_HARD and not tolerated(taint, spec):
+            cordoned = taint.key == "node.kubernetes.io/unschedulable"
+            return "cordoned" if cordoned else f"tainted {_shown(taint)}"
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        if node.labels.get(key) != value:
+            return f"not labelled {key}={value}"
+    if gpu_products and node.labels.get(GPU_PRODUCT) not in gpu_products:
+        return f"without {' or '.join(gpu_products)}"
+    required = _required_affinity(spec)
+    if required is not None and not any(_matches_term(node, term) for term in required):
+        return "outside the required node affinity"
+    return None
+
+
+def tolerated(taint: Taint, spec: Mapping[str, Any]) -> bool:
+    """Return whether a pod tolerates a taint."""
+    return any(_tolerates(toleration, taint) for toleration in spec.get("tolerations") or ())
+
+
+def avoided(node: Node, spec: Mapping[str, Any]) -> bool:
+    """Return whether a taint asks to prefer other nodes."""
+    return any(taint.effect == _NOT_HARD and not tolerated(taint, spec) for taint in node.taints)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    if toleration.get("effect") not in (None, "", taint.effect):
+        return False
+    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+    if not key:
+        return operator == "Exists"
+    if key != taint.key:
+        return False
+    return operator == "Exists" or (operator == "Equal" and (toleration.get("value") or "") == taint.value)
+
+
+def _required_affinity(spec: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return None if required is None else list(required.get("nodeSelectorTerms") or ())
+
+
+def _matches_term(node: Node, term: Mapping[str, Any]) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False  # an empty term matches no node
+    return all(_matches(node.labels, expression) for expression in expressions) and all(
+        _matches({"metadata.name": node.name}, field) for field in fields
+    )
+
+
+def _matches(labels: Mapping[str, str], expression: Mapping[str, Any]) -> bool:
+    value = labels.get(expression["key"])
+    values = expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return _is_whole(value) and _is_whole(values[0]) and int(str(value)) > int(values[0])
+        case "Lt":
+            return _is_whole(value) and _is_whole(values[0]) and int(str(value)) < int(values[0])
+        case _:
+            return False
+
+
+def _is_whole(text: str | None) -> bool:
+    return text is not None and text.lstrip("-").isdecimal()
+
+
+def _shown(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

@@ -1,0 +1,49 @@
+"""A node for every pod of a gang, or what is missing where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gradsieve_operator.placement.cluster import Cluster, Load
+from gradsieve_operator.placement.gang import Gang
+from gradsieve_operator.placement.packing import search
+from gradsieve_operator.placement.preferences import preferred
+from gradsieve_operator.placement.problem import Problem, Solution
+from gradsieve_operator.placement.shortage import Shortage, explain
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A node for every pod of the gang.
+
+    nodes: pod -> node.
+    loads: what the pods will hold.
+    """
+
+    nodes: Mapping[str, str]
+    loads: tuple[Load, ...]
+
+
+def plan(cluster: Cluster, gang: Gang) -> Assignment | Shortage:
+    """Return where all pods of ``gang`` go in ``cluster`` as it is now, or why they cannot.
+
+    1. Place the gang as its preference says, greedily.
+    2. If that finds nothing, take any placement that a search finds.
+    3. If there is none, say what is missing.
+
+    Equal arguments give equal results, in whatever order nodes and pods arrived.
+    """
+    problem = Problem.of(cluster, gang)
+    solution = preferred(problem, cluster, gang) or search(problem)
+    return explain(cluster, gang) if solution is None else _assignment(problem, gang, solution)
+
+
+def _assignment(problem: Problem, gang: Gang, solution: Solution) -> Assignment:
+    nodes: dict[str, str] = {}
+    loads = []
+    for shape, placed in zip(gang.shapes, solution, strict=True):
+        places = [problem.nodes[node] for node, count in sorted(placed.items()) for _ in range(count)]
+        nodes |= dict(zip(shape.pods, places, strict=True))
+        loads += [Load(node=node, requests=shape.requests, ends=True) for node in places]
+    return Assignment(nodes, tuple(loads))

@@ -1,0 +1,94 @@
+"""A placement problem in numbers: vectors of what is free and of what is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gradsieve_operator.placement.cluster import Cluster
+from gradsieve_operator.placement.eligibility import obstacle
+from gradsieve_operator.placement.gang import Gang
+
+Vector = tuple[int, ...]
+"""An amount of each resource that the gang asks for, in one fixed order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """How many pods of each shape on which node? Shapes and nodes are numbered.
+
+    nodes: names of the nodes that at least one shape may be on, in the order of names.
+    resources: what the vectors count.
+    free: of each node.
+    needs: of one pod of each shape.
+    counts: how many pods of each shape there are.
+    eligible: numbers of the nodes that each shape may be on.
+    """
+
+    nodes: tuple[str, ...]
+    resources: tuple[str, ...]
+    free: tuple[Vector, ...]
+    needs: tuple[Vector, ...]
+    counts: tuple[int, ...]
+    eligible: tuple[frozenset[int], ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster, gang: Gang) -> Problem:
+        """Return the problem of placing ``gang`` in ``cluster`` as it is now."""
+        allowed = [
+            [obstacle(node, shape.spec, shape.gpu_products) is None for node in cluster.nodes.values()]
+            for shape in gang.shapes
+        ]
+        kept = (
+            [
+                name
+                for name, column in zip(cluster.nodes, zip(*allowed, strict=True), strict=True)
+                if any(column)
+            ]
+            if allowed
+            else []
+        )
+        numbers = {name: number for number, name in enumerate(kept)}
+        resources = tuple(sorted({name for shape in gang.shapes for name in shape.requests}))
+        return cls(
+            nodes=tuple(kept),
+            resources=resources,
+            free=tuple(tuple(cluster.free(name, resource) for resource in resources) for name in kept),
+            needs=tuple(
+                tuple(shape.requests.get(resource, 0) for resource in resources) for shape in gang.shapes
+            ),
+            counts=tuple(shape.count for shape in gang.shapes),
+            eligible=tuple(
+                frozenset(numbers[name] for name, may in zip(cluster.nodes, row, strict=True) if may)
+                for row in allowed
+            ),
+        )
+
+    def within(self, nodes: Iterable[int]) -> Problem:
+        """Return the same problem with only these nodes eligible."""
+        among = frozenset(nodes)
+        return Problem(
+            nodes=self.nodes,
+            resources=self.resources,
+            free=self.free,
+            needs=self.needs,
+            counts=self.counts,
+            eligible=tuple(nodes & among for nodes in self.eligible),
+        )
+
+
+Solution = tuple[dict[int, int], ...]
+"""For each shape: node -> how many pods."""
+
+
+def most(free: Sequence[int], need: Vector, limit: int) -> int:
+    """Return how many pods with that need fit, at most ``limit``."""
+    for amount, each in zip(free, need, strict=True):
+        if each:
+            limit = min(limit, amount // each)
+    return max(limit, 0)
+
+
+def take(free: Sequence[int], need: Vector, count: int) -> Vector:
+    """Return what is left when ``count`` pods with that need are there."""
+    return tuple(amount - count * each for amount, each in zip(free, need, strict=True))

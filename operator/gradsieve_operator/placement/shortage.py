@@ -1,0 +1,122 @@
+"""Why a gang has no place, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradsieve_operator.placement.cluster import Cluster
+from gradsieve_operator.placement.eligibility import obstacle
+from gradsieve_operator.placement.gang import Gang, Shape
+from gradsieve_operator.placement.requests import PODS, shown
+
+_MOST_NAMED = 4  # nodes by name in a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What one shape of a gang finds, looked at alone.
+
+    group: of its pods.
+    wanted: how many pods there are.
+    requests: what each needs, as people write it.
+    fitting: node -> how many of them fit there now.
+    full: node -> what it has too little of, and how much of that is free.
+    barred: reason -> how many nodes it may not be on for that reason.
+    """
+
+    group: str
+    wanted: int
+    requests: str
+    fitting: dict[str, int]
+    full: dict[str, str]
+    barred: dict[str, int]
+
+    @property
+    def fits(self) -> bool:
+        """Whether this shape alone has room."""
+        return sum(self.fitting.values()) >= self.wanted
+
+    def __str__(self) -> str:
+        pods = "1 pod" if self.wanted == 1 else f"{self.wanted} pods"
+        found = []
+        if self.fitting:
+            where = _named([f"{node}: {count}" for node, count in self.fitting.items()])
+            found.append(f"{sum(self.fitting.values())} can start now ({where})")
+        if self.full:
+            where = _named([f"{node} ({free})" for node, free in self.full.items()])
+            found.append(f"too little is free on {where}")
+        for why, count in self.barred.items():
+            found.append(f"1 node is {why}" if count == 1 else f"{count} nodes are {why}")
+        return f"{self.group} needs {pods} of {self.requests}: {'; '.join(found) or 'there is no node'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """Why a gang has no place.
+
+    missing: one item for each shape.
+    held_for: key of a gang that what is free is held for; empty for none.
+    ever: whether there would be room if all jobs had ended.
+    """
+
+    missing: tuple[Missing, ...]
+    held_for: str = ""
+    ever: bool = True
+
+    @property
+    def message(self) -> str:
+        """A sentence that says what is missing where."""
+        lacking = [str(item) for item in self.missing if not item.fits]
+        text = ". ".join(lacking) or "each group has room for itself, but not all of them together"
+        if self.held_for:
+            text += f". Free places are held for {self.held_for}, which has waited longer"
+        if not self.ever:
+            text += ". Not even with all other jobs ended would there be room"
+        return text
+
+
+def explain(cluster: Cluster, gang: Gang) -> Shortage:
+    """Return what each shape of ``gang`` lacks in ``cluster``, looked at alone."""
+    return Shortage(missing=tuple(_missing(cluster, shape) for shape in gang.shapes))
+
+
+def _missing(cluster: Cluster, shape: Shape) -> Missing:
+    fitting: dict[str, int] = {}
+    full: dict[str, str] = {}
+    barred: Counter[str] = Counter()
+    for name, node in cluster.nodes.items():
+        why = obstacle(node, shape.spec, shape.gpu_products)
+        lacking = _lacking(cluster, shape, name)
+        if why is not None:
+            barred[why] += 1
+        elif lacking:
+            full[name] = lacking
+        else:
+            fitting[name] = min(
+                cluster.free(name, resource) // amount for resource, amount in shape.requests.items()
+            )
+    requests = [shown(name, amount) for name, amount in sorted(shape.requests.items()) if name != PODS]
+    return Missing(
+        group=shape.group,
+        wanted=shape.count,
+        requests=", ".join(requests) or "no size",
+        fitting=fitting,
+        full=full,
+        barred=dict(sorted(barred.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+def _lacking(cluster: Cluster, shape: Shape, node: str) -> str:
+    short = [
+        shown(resource, max(cluster.free(node, resource), 0))
+        for resource, amount in sorted(shape.requests.items())
+        if cluster.free(node, resource) < amount
+    ]
+    return ", ".join(short)
+
+
+def _named(items: Sequence[str]) -> str:
+    more = len(items) - _MOST_NAMED
+    return ", ".join(items[:_MOST_NAMED]) + (f" and {more} more nodes" if more > 0 else "")
