@@ -9,12 +9,22 @@ import click
 from gradsieve.errors import GradsieveError
 
 _SUBCOMMANDS = {
+    "agent": ("gradsieve_hvd.control.agent_command", "Run ranks on this host for a coordinator."),
     "bench": ("gradsieve_hvd.bench.command", "Measure selecting and encoding on this machine."),
     "build-horovod": (
         "gradsieve_hvd.horovod_build.command",
         "Build and install Horovod for this torch and MPI.",
     ),
+    "certificates": ("gradsieve_hvd.control.certificates_command", "Make a job's TLS certificates."),
+    "coordinator": (
+        "gradsieve_hvd.control.coordinator_command",
+        "Run a job on several hosts through their agents.",
+    ),
     "demo": ("gradsieve_hvd.demo.command", "Train two models with and without compression and compare."),
+    "launch-agent": (
+        "gradsieve_hvd.control.launch_agent_command",
+        "Stand in for ssh below a coordinator's mpirun.",
+    ),
     "report": ("gradsieve_hvd.report.command", "Show what gradients of real training look like."),
     "reproduce": ("gradsieve_hvd.reproduce.command", "Put the papers' headline claims to the test."),
     "run": ("gradsieve_hvd.launcher.command", "Run a command on several ranks, also on emulated links."),

@@ -6,6 +6,7 @@ Each raises :class:`OSError` with the call's name, so that a caller can say what
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_SLAVE = 0x80000
 
+_SIOCGIFADDR = 0x8915
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,6 +46,20 @@ def set_host_name(name: str) -> None:
 def mount(source: str, target: str, flags: int) -> None:
     """Mount without a file system type: bind mounts and changes of propagation."""
     _check("mount", _libc.mount(source.encode(), target.encode(), None, ctypes.c_ulong(flags), None))
+
+
+def interface_of(address: str) -> str:
+    """Name of the network interface with this IPv4 address; empty if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(channel, _SIOCGIFADDR, name.encode()[:15].ljust(256, b"\0"))
+            except OSError:
+                # The interface has no IPv4 address.
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return ""
 
 
 def become_subreaper() -> None:

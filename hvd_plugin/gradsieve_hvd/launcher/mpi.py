@@ -15,12 +15,13 @@ from gradsieve_hvd.launcher.job import Job
 STARTUP = Path(__file__).with_name("startup")
 """Folder whose ``sitecustomize`` lets every interpreter show its stacks."""
 
-_ROOT_ALLOWED = (
+ROOT_ALLOWED = (
     "OMPI_ALLOW_RUN_AS_ROOT",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
     "PRTE_ALLOW_RUN_AS_ROOT",
     "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",
 )
+"""Environment variables with which Open MPI accepts root."""
 
 # Horovod's background threads negotiate once per cycle, by default every millisecond, and spin meanwhile.
 # With more
@@ -78,7 +79,7 @@ def rank_environment(
             # became one of 650 ms, in a quarter of all steps.
             defaults["GRADSIEVE_SHARE_CORES"] = "1"
     if root:
-        defaults |= dict.fromkeys(_ROOT_ALLOWED, "1")
+        defaults |= dict.fromkeys(ROOT_ALLOWED, "1")
     if job.link is not None:
         # NCCL and Gloo would otherwise look for a network of the machine, or go around the link.
         defaults |= {

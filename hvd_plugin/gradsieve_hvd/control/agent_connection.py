@@ -1,0 +1,55 @@
+"""One agent's WebSocket at the coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import ClientError, web
+
+_SEND_SECONDS = 10.0
+
+
+class AgentConnection:
+    """Sends to one agent, and knows the addresses of both ends.
+
+    Args:
+        socket: open.
+        request: from which it was made.
+    """
+
+    def __init__(self, socket: web.WebSocketResponse, request: web.Request) -> None:
+        self._socket = socket
+        self._local = _address(request, "sockname")
+        self._peer = _address(request, "peername")
+
+    @property
+    def local_address(self) -> str:
+        """The coordinator's own IP address as this agent sees it."""
+        return self._local
+
+    @property
+    def peer_address(self) -> str:
+        """The agent's IP address."""
+        return self._peer
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message; a connection that takes none within ten seconds is closed."""
+        with suppress(ConnectionError, ClientError, RuntimeError):
+            try:
+                async with asyncio.timeout(_SEND_SECONDS):
+                    await self._socket.send_json(message)
+            except TimeoutError:
+                await self.close(1011, "no message was taken")
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close the connection; a reason has at most 123 bytes."""
+        with suppress(ConnectionError, ClientError, RuntimeError):
+            await self._socket.close(code=code, message=reason.encode()[:123])
+
+
+def _address(request: web.Request, end: str) -> str:
+    address = request.get_extra_info(end)
+    return str(address[0]) if address else ""

@@ -1,0 +1,263 @@
+"""The coordinator of a job: takes agents in, starts the ranks when all are there, and tells what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gradsieve.errors import LaunchError
+from gradsieve_hvd.control.agent_connection import AgentConnection
+from gradsieve_hvd.control.agents import Agents
+from gradsieve_hvd.control.children import Children, Output
+from gradsieve_hvd.control.fields import Fields
+from gradsieve_hvd.control.ledger import End, Ledger
+from gradsieve_hvd.control.messages import Incarnation, Registration, Roster
+from gradsieve_hvd.control.mpi_ranks import MpiRanks
+from gradsieve_hvd.control.names import CLOSE_FENCED, CLOSE_REPLACED, GLOO, LOST
+from gradsieve_hvd.control.rank_group import RankGroup, Setting
+from gradsieve_hvd.control.status import status_json
+
+_END_SECONDS = 15.0
+"""How long agents may take to end what they run; they kill after 5 seconds."""
+
+_STOP_SECONDS = 20.0
+_log = logging.getLogger("gradsieve.coordinator")
+
+
+class Coordinator:
+    """One job, from the first agent to its end.
+
+    Args:
+        folder: its own temporary folder.
+        output: takes what the ranks write.
+        next_roster: for plain hosts: called when hosts were lost, returns the roster to go on with, or None
+            to give up. Without it, the operator sends one.
+
+    Attributes:
+        ledger: the job's state.
+        started_at: when ranks were started, RFC 3339, the last time last.
+        seen: set once the operator has been told the end.
+    """
+
+    def __init__(
+        self, folder: Path, output: Output, next_roster: Callable[[Ledger], Roster | None] | None = None
+    ) -> None:
+        self.ledger = Ledger()
+        self.started_at: list[str] = []
+        self.seen = asyncio.Event()
+        self._agents = Agents(self._lost)
+        self._children = Children()
+        self._folder = folder
+        self._output = output
+        self._next_roster = next_roster
+        self._changed = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stop_reason = ""
+        self._lost_now: list[str] = []
+        self._ranks: RankGroup | None = None
+
+    async def serve(self, register_seconds: float | None = None) -> End:
+        """Run generation after generation, until the job has ended.
+
+        Args:
+            register_seconds: how long to wait for all hosts of a roster, or None for as long as it takes.
+        """
+        while self.ledger.end is None:
+            self._changed.clear()
+            if self.ledger.may_start:
+                await self._run_generation()
+            elif not await self._wait(register_seconds):
+                self.ledger.finish(End(1, f"{self.ledger.message} for {register_seconds:.0f} s: giving up"))
+        _log.info("%s: %s", self.ledger.state, self.ledger.message)
+        return self.ledger.end
+
+    async def terminate(self) -> None:
+        """End the ranks, because this process is told to end."""
+        await self.stop("the coordinator was told to end")
+
+    async def close(self, status: int) -> None:
+        """Tell the agents that the job is over."""
+        for who in list(self.ledger.registry.connected):
+            if (connection := self._agents.connection(who)) is not None:
+                await connection.send({"type": "over", "status": status})
+        await self._children.end()
+        self._children.close()
+
+    async def set_roster(self, roster: Roster) -> None:
+        """Let ``roster`` decide who takes part, and fence whom it does not name any more."""
+        before = self.ledger.roster
+        fenced = self.ledger.set_roster(roster)
+        if roster != before:
+            _log.info("roster of generation %d: %d hosts", roster.generation, len(roster.hosts))
+        for who in fenced:
+            await self._fence(who)
+        self._notify()
+
+    async def agent_registered(self, registration: Registration, connection: AgentConnection) -> None:
+        """Take an agent in, or raise :class:`Refused`."""
+        self.ledger.register(registration)
+        who = registration.incarnation
+        _log.info("host %s registered (%s, %d slots)", who.host, who.uid, registration.slots)
+        old = self._agents.connected(registration, connection)
+        await connection.send({"type": "registered"})
+        if old is not None:
+            await old.close(CLOSE_REPLACED, "replaced by a newer connection")
+        self._notify()
+
+    def agent_message(self, incarnation: Incarnation, fields: Fields) -> None:
+        """Take a message of a registered agent, or raise :class:`Refused`."""
+        self._agents.message(incarnation, fields)
+
+    def agent_gone(self, incarnation: Incarnation, connection: AgentConnection, *, left: bool) -> None:
+        """A registered agent's connection has ended; it ``left`` if it said so."""
+        self._agents.disconnected(incarnation, connection, left=left)
+
+    async def stop(self, reason: str) -> None:
+        """End the ranks of the current generation; nothing starts before a roster of a higher one."""
+        if self._idle.is_set():
+            self.ledger.stop(reason)
+        else:
+            self._stop_reason = reason
+            self._notify()
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._idle.wait()
+
+    def status(self) -> dict[str, Any]:
+        """The job's state, which the operator now gets to know."""
+        if self.ledger.end is not None:
+            self.seen.set()
+        return status_json(self.ledger, self.started_at[-1] if self.started_at else None)
+
+    async def _run_generation(self) -> None:
+        self._idle.clear()
+        self._stop_reason, self._lost_now = "", []
+        roster = self.ledger.start()
+        self.started_at.append(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        _log.info("generation %d: starting %d ranks (%s)", roster.generation, roster.size, roster.backend)
+        try:
+            # What an earlier coordinator has started may still run there.
+            await self._end_on_hosts(roster)
+            self._ranks = self._group(roster)
+            end = await self._watch(self._ranks)
+            await self._ranks.end()
+            gone = await self._end_on_hosts(self.ledger.roster or roster)
+            await self._conclude(end, gone)
+        except LaunchError as error:
+            self.ledger.finish(End(1, str(error)))
+        finally:
+            self._agents.forget_runs()
+            self._ranks = None
+            self._idle.set()
+
+    def _group(self, roster: Roster) -> RankGroup:
+        setting = Setting(
+            roster, self._agents, self.ledger.registry, self._output, self._all_run, self._assigned
+        )
+        if roster.backend == GLOO:
+            # Horovod's runner takes half a second to import, and needs not be installed for MPI programs.
+            from gradsieve_hvd.control.gloo_ranks import GlooRanks
+
+            return GlooRanks(setting)
+        return MpiRanks(setting, self._children, self._folder)
+
+    async def _watch(self, ranks: RankGroup) -> End | None:
+        """Wait until the ranks have ended, or must be; returns how they did."""
+        running = asyncio.create_task(ranks.run())
+        try:
+            while not running.done() and not self._must_end(ranks):
+                self._changed.clear()
+                changed = asyncio.create_task(self._changed.wait())
+                await asyncio.wait({running, changed}, return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+                if self.ledger.roster is not None:
+                    ranks.hosts_changed(self.ledger.roster)
+            return running.result() if running.done() else None
+        finally:
+            if not running.done():
+                await ranks.end()
+                await asyncio.wait({running}, timeout=_END_SECONDS)
+                running.cancel()
+
+    def _must_end(self, ranks: RankGroup) -> bool:
+        lost = bool(self._lost_now) and not ranks.survives_lost_hosts
+        return lost or bool(self._stop_reason) or self.ledger.must_restart
+
+    async def _end_on_hosts(self, roster: Roster) -> list[str]:
+        """End whatever runs on the roster's hosts; returns those that are not there any more."""
+        everybody = {place.host: self.ledger.registry.admitted(place.host) for place in roster.hosts}
+        silent = await self._agents.end([who for who in everybody.values() if who is not None], _END_SECONDS)
+        for who in silent:
+            _log.error("host %s does not answer", who.host)
+            self.ledger.disconnect(who)
+            if (connection := self._agents.forget(who)) is not None:
+                await connection.close(CLOSE_REPLACED, "no answer")
+        return [
+            host for host, who in everybody.items() if who is None or self._agents.connection(who) is None
+        ]
+
+    async def _conclude(self, end: End | None, gone: list[str]) -> None:
+        lost = sorted({*gone, *self._lost_now})
+        if self._stop_reason:
+            self.ledger.stop(self._stop_reason)
+        elif end is not None and end.status == 0:
+            self.ledger.finish(end)
+        elif self.ledger.must_restart:
+            self.ledger.restart()
+        elif lost:
+            hosts = ", ".join(lost[:10])
+            self.ledger.lose(tuple(lost), f"lost {hosts}: the ranks were ended on all hosts")
+            _log.error("%s: %s", self.ledger.state, self.ledger.message)
+            await self._go_on_without_operator()
+        else:
+            assert end is not None
+            self.ledger.finish(end)
+
+    async def _go_on_without_operator(self) -> None:
+        if self._next_roster is None or self.ledger.state != LOST:
+            return
+        roster = self._next_roster(self.ledger)
+        if roster is None:
+            self.ledger.finish(End(1, f"{self.ledger.message}; no restart is left"))
+        else:
+            await self.set_roster(roster)
+
+    def _lost(self, incarnation: Incarnation) -> None:
+        admitted = self.ledger.registry.is_admitted(incarnation)
+        self.ledger.disconnect(incarnation)
+        _log.warning("host %s is lost (%s)", incarnation.host, incarnation.uid)
+        if admitted and self.ledger.active:
+            self._lost_now.append(incarnation.host)
+            if self._ranks is not None:
+                self._ranks.host_lost()
+        self._notify()
+
+    async def _fence(self, incarnation: Incarnation) -> None:
+        connection = self._agents.forget(incarnation)
+        if connection is not None:
+            _log.warning("host %s: incarnation %s is fenced", incarnation.host, incarnation.uid)
+            await connection.send({"type": "fence", "reason": "the roster names another incarnation"})
+            await connection.close(CLOSE_FENCED, "fenced")
+
+    def _all_run(self) -> None:
+        self.ledger.running()
+        _log.info("generation %d: all ranks run", self.ledger.generation)
+
+    def _assigned(self, rank_zero_host: str) -> None:
+        self.ledger.rank_zero_host = rank_zero_host
+        self._lost_now.clear()
+
+    def _notify(self) -> None:
+        self._changed.set()
+
+    async def _wait(self, seconds: float | None) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True

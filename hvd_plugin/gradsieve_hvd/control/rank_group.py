@@ -1,0 +1,65 @@
+"""The ranks of one generation, as the coordinator sees them, whatever starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from gradsieve_hvd.control.agents import Agents
+from gradsieve_hvd.control.children import Output
+from gradsieve_hvd.control.ledger import End
+from gradsieve_hvd.control.messages import Roster
+from gradsieve_hvd.control.names import JOB_GENERATION
+from gradsieve_hvd.control.registry import Registry
+
+START_SECONDS = 180.0
+"""From the start until every rank's process runs; importing comes after that and does not count."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a group of ranks is started from.
+
+    Attributes:
+        roster: who takes part, and in what.
+        agents: reach the hosts.
+        registry: knows which incarnation of each host is admitted.
+        output: takes what the ranks write, prefixed with their numbers.
+        running: to be called when all ranks run.
+        assigned: to be called with the host of rank 0 whenever an elastic job's ranks were numbered: what
+            was lost before does not matter any more.
+    """
+
+    roster: Roster
+    agents: Agents
+    registry: Registry
+    output: Output
+    running: Callable[[], None]
+    assigned: Callable[[str], None]
+
+    def variables(self) -> dict[str, str]:
+        """Environment of every rank, on top of its agent's."""
+        return {**self.roster.environment, JOB_GENERATION: str(self.roster.generation)}
+
+
+class RankGroup(Protocol):
+    """Ranks that are started together.
+
+    Attributes:
+        survives_lost_hosts: whether the others go on when a host is lost.
+    """
+
+    survives_lost_hosts: bool
+
+    async def run(self) -> End:
+        """Start the ranks and wait for all of them; returns how they ended."""
+
+    async def end(self) -> None:
+        """End what runs on this machine for them; the hosts' agents end the rest."""
+
+    def hosts_changed(self, roster: Roster) -> None:
+        """Another roster is in force, or a host came or went."""
+
+    def host_lost(self) -> None:
+        """A host was lost."""

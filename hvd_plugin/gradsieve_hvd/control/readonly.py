@@ -1,0 +1,46 @@
+"""The coordinator's second port: plain HTTP, to look only, for probes, Prometheus and browsers."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from gradsieve_hvd.control.api import Decisions
+from gradsieve_hvd.control.names import HEALTH_PATH, METRICS_PATH, STATUS_PATH
+from gradsieve_hvd.control.status import metrics_text, page, status_json
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def read_only_application(decisions: Decisions, started_at: list[str]) -> web.Application:
+    """Health, metrics, status and page; nothing here has a secret in it, and nothing changes anything.
+
+    Args:
+        decisions: whose ledger is shown.
+        started_at: the times at which ranks were started, the last one last.
+    """
+
+    def when() -> str | None:
+        return started_at[-1] if started_at else None
+
+    async def health(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics_text(decisions.ledger), headers={"Content-Type": _METRICS_TYPE})
+
+    async def status(_request: web.Request) -> web.Response:
+        return web.json_response(status_json(decisions.ledger, when()))
+
+    async def show(_request: web.Request) -> web.Response:
+        return web.Response(text=page(decisions.ledger, when()), content_type="text/html")
+
+    application = web.Application(client_max_size=1024)
+    application.add_routes(
+        [
+            web.get(HEALTH_PATH, health),
+            web.get(METRICS_PATH, metrics),
+            web.get(STATUS_PATH, status),
+            web.get("/", show),
+        ]
+    )
+    return application

@@ -1,0 +1,128 @@
+"""The job's state as others see it: JSON for the operator, numbers for Prometheus, a page for people."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from gradsieve_hvd.control.ledger import Ledger
+from gradsieve_hvd.control.names import STATES
+
+# Name of the metric, JSON field of the telemetry, factor to the metric's unit, what it is.
+_SAMPLES = (
+    ("gradsieve_step_seconds", "stepSeconds", 1.0, "Seconds per step of rank 0."),
+    ("gradsieve_wait_seconds", "waitSeconds", 1.0, "Seconds per step that rank 0 waits for the exchange."),
+    ("gradsieve_wire_bytes_per_step", "wireBytesPerStep", 1.0, "Bytes that rank 0 sends per step."),
+    ("gradsieve_density_ratio", "densityPermille", 1e-3, "Share of the gradient's entries that is sent."),
+    ("gradsieve_applied_plan_generation", "appliedPlanGeneration", 1.0, "Plan that the ranks follow."),
+    ("gradsieve_committed_step", "committedStep", 1.0, "Step of the last commit."),
+    ("gradsieve_loss", "loss", 1.0, "Loss that rank 0 reports."),
+)
+
+
+def status_json(ledger: Ledger, started_at: str | None) -> dict[str, Any]:
+    """Everything that the operator wants to know; neither the command nor its environment.
+
+    Args:
+        ledger: the job.
+        started_at: when the ranks were started, as RFC 3339; None before.
+    """
+    registry, telemetry = ledger.registry, ledger.telemetry
+    registered = [
+        {"host": who.host, "podUID": who.uid, "connected": True, "admitted": registry.is_admitted(who)}
+        for who in registry.connected
+    ]
+    gone = [
+        {"host": host, "podUID": registry.uid(host), "connected": False, "admitted": True}
+        for host in registry.missing()
+        if registry.uid(host)
+    ]
+    status: dict[str, Any] = {
+        "generation": ledger.generation,
+        "state": ledger.state,
+        "registered": registered + gone,
+        "missing": registry.missing(),
+        "exitCode": None if ledger.end is None else ledger.end.status,
+        "message": ledger.message,
+        "startedAt": started_at,
+        "plan": {"generation": None, "appliedGeneration": None},
+        "telemetry": None if telemetry is None else telemetry.to_json(),
+        "lostHosts": list(ledger.lost_hosts),
+    }
+    if ledger.plan is not None:
+        status["plan"]["generation"] = ledger.plan.generation
+    if telemetry is not None:
+        applied = telemetry.numbers.get("appliedPlanGeneration")
+        status["plan"]["appliedGeneration"] = None if applied is None else int(applied)
+        if "committedStep" in telemetry.numbers:
+            status["committedStep"] = int(telemetry.numbers["committedStep"])
+    return status
+
+
+class _Collector:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def collect(self) -> Iterator[Metric]:
+        ledger, registry = self._ledger, self._ledger.registry
+        states = GaugeMetricFamily("gradsieve_job_state", "1 for the state of the job.", labels=["state"])
+        for state in STATES:
+            states.add_metric([state], float(state == ledger.state))
+        yield states
+        yield _gauge("gradsieve_roster_generation", "Generation of the roster.", ledger.generation)
+        yield _gauge("gradsieve_registered_hosts", "Agents that are connected.", len(registry.connected))
+        yield _gauge("gradsieve_missing_hosts", "Hosts of the roster without agent.", len(registry.missing()))
+        if ledger.plan is not None:
+            yield _gauge("gradsieve_plan_generation", "Generation of the plan.", ledger.plan.generation)
+        telemetry = ledger.telemetry
+        if telemetry is None:
+            return
+        yield _gauge("gradsieve_step", "Number of the last finished step.", telemetry.step)
+        for name, field, factor, text in _SAMPLES:
+            if field in telemetry.numbers:
+                yield _gauge(name, text, telemetry.numbers[field] * factor)
+        ranks = GaugeMetricFamily(
+            "gradsieve_rank_step_seconds", "Seconds per step of every rank.", labels=["rank", "host"]
+        )
+        for rank in telemetry.ranks:
+            ranks.add_metric([str(rank.rank), rank.host], rank.step_seconds)
+        yield ranks
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def metrics_text(ledger: Ledger) -> bytes:
+    """The metrics in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(ledger))
+    return generate_latest(registry)
+
+
+def page(ledger: Ledger, started_at: str | None) -> str:
+    """A small page for a browser: what runs, where, and since when."""
+    status = status_json(ledger, started_at)
+    hosts = "".join(
+        f"<tr><td>{html.escape(host['host'])}<td>{'here' if host['connected'] else 'gone'}"
+        for host in status["registered"]
+    )
+    lines = {
+        "state": ledger.state,
+        "message": ledger.message,
+        "generation": str(ledger.generation),
+        "started": started_at or "–",
+        "missing hosts": ", ".join(status["missing"]) or "–",
+        "step": "–" if ledger.telemetry is None else str(ledger.telemetry.step),
+    }
+    rows = "".join(f"<tr><th>{name}<td>{html.escape(text)}" for name, text in lines.items())
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="5">'
+        f"<title>gradsieve: {html.escape(ledger.state)}</title><h1>gradsieve job</h1>"
+        f"<table>{rows}</table><h2>Hosts</h2><table>{hosts}</table>"
+        '<p><a href="/metrics">metrics</a> <a href="/v1/status">status</a></html>\n'
+    )
