@@ -83,7 +83,7 @@ REFUSED = [
     ("spec.workerGroups", {**body(), "spec": {"workerGroups": []}}),
     ("spec.workerGroups", {**body(), "spec": {"workerGroups": "workers"}}),
     ("spec.workerGroups", body(group("a"), group("a"))),
-    ("spec.workerGroups", body(group("a", replicas=300), group("b", replicas=300))),
+    ("spec.workerGroups", body(group("a", replicas=200), group("b", replicas=200))),
     ("spec.workerGroups[0].name", body(group("A100"))),
     ("spec.workerGroups[0].name", body(group("coordinator"))),
     ("spec.workerGroups[0].replicas", body(group(replicas=0))),

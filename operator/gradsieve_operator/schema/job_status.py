@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gradsieve_operator.schema.parts import Schema, fields, items, number, text, time, word
+from gradsieve_operator.schema.parts import Schema, fields, flag, items, number, text, time, word
 from gradsieve_operator.spec.values import (
     MAX_DENSITY,
     MAX_GPU_PRODUCTS,
@@ -47,6 +47,7 @@ def job_status() -> Schema:
             ),
             "plan": _plan(),
             "telemetry": _telemetry(),
+            "progress": _progress(),
         },
     )
 
@@ -73,7 +74,7 @@ def _group() -> Schema:
         "active": "Pods that have not ended.",
         "ready": "Pods that are ready.",
         "succeeded": "Pods that ended well.",
-        "failed": "Pods that failed or were lost, since the job's start.",
+        "failed": "Pods that have failed and are still there.",
     }
     return fields(
         "Workers of one group.",
@@ -111,6 +112,49 @@ def _telemetry() -> Schema:
             "waitPercent": number("Part of a step spent waiting for gradients.", 0, 100),
             "wireBytesPerStep": number("Bytes sent by rank 0 in a step.", 0, _MANY),
             "densityPermille": number("Entries sent, of a thousand.", 0, MAX_DENSITY),
+            "committedStep": number("Step of the last commit.", 0, _MANY),
             "slowestWorker": text("Host of the rank with the longest steps.", longest=MAX_LABEL_VALUE),
+        },
+    )
+
+
+def _progress() -> Schema:
+    size = fields(
+        "Of a group.",
+        {
+            "name": text("Its name.", longest=MAX_GROUP_NAME),
+            "replicas": number("Workers.", 0, MAX_WORKERS),
+        },
+        required=["name", "replicas"],
+    )
+    counters = {
+        "generation": "Counts the times that worker pods were made.",
+        "attempt": "Counts coordinators.",
+        "givenUp": "Last generation of workers of a placement that failed.",
+        "givenUpAttempt": "Last coordinator of a placement that failed.",
+        "restarts": "Restarts after failures.",
+        "setbacks": "Placements that failed since the last one that held.",
+        "roster": "Generation of the last list of workers that the coordinator got.",
+        "planGeneration": "Of the last plan that the coordinator got.",
+    }
+    moments = {
+        "waitingSince": "When it first asked for places.",
+        "retryAt": "Nothing is placed before.",
+        "started": "When all pods had their nodes.",
+        "changed": "When ranks last began or ceased to run.",
+        "finished": "When it ended.",
+    }
+    flags = {"running": "Whether ranks run.", "succeeded": "How it ended."}
+    host = text("Name of a host.", longest=MAX_LABEL_VALUE)
+    return fields(
+        "The operator's own record, by which it goes on after a restart; not for others to read or write.",
+        {
+            **{name: number(about, 0, _MANY) for name, about in counters.items()},
+            **{name: time(about) for name, about in moments.items()},
+            **{name: flag(about) for name, about in flags.items()},
+            "members": text("Digest of the last list of workers.", longest=64),
+            "plan": text("Digest of the last plan.", longest=64),
+            "absent": items("Hosts whose place is not filled yet.", host, most=MAX_WORKERS + 1),
+            "sizes": items("Sizes that the workers were chosen for.", size, most=MAX_GROUPS),
         },
     )

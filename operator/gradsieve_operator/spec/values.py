@@ -23,8 +23,8 @@ DENSE_ALGORITHMS: Final[tuple[Algorithm, ...]] = (
 BOUNDED_ALGORITHMS: Final[tuple[Algorithm, ...]] = ("Layered", "Importance")  # choose densities themselves
 
 MAX_GROUPS: Final = 16
-MAX_WORKERS: Final = 512
-"""All workers' certificates fit into one Secret of at most 1 MiB: about 1.6 kB per worker."""
+MAX_WORKERS: Final = 256
+"""Twice as many certificates, so that a job may grow, fit into one Secret of at most 1 MiB."""
 MAX_SLOTS: Final = 64
 MAX_GPU_PRODUCTS: Final = 16
 MAX_BACKOFF: Final = 1000

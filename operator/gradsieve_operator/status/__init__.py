@@ -1,0 +1,57 @@
+"""HorovodJob's status, from what was seen and decided: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradsieve_operator.decide import Decision, World
+from gradsieve_operator.errors import SpecError
+from gradsieve_operator.status import summary
+from gradsieve_operator.status.conditions import conditions, invalid, merged
+from gradsieve_operator.status.recorded import recall, record
+from gradsieve_operator.status.times import written
+
+__all__ = ["invalid_status", "job_status", "recall", "record"]
+
+
+def job_status(
+    world: World, decision: Decision, previous: Mapping[str, Any], gpu_products: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the whole status of a job. What is unset is null, so that a merge patch removes it.
+
+    Args:
+        world: what was seen.
+        decision: what was decided, and done.
+        previous: the status before.
+        gpu_products: node -> product of its GPUs, for nodes that have any.
+    """
+    job, progress = world.job, decision.progress
+    current = conditions(world, decision, previous)
+    return {
+        "observedGeneration": job.generation,
+        "startTime": written(progress.started),
+        "completionTime": written(progress.finished),
+        "restartCount": progress.restarts,
+        "desired": job.workers,
+        "ready": summary.workers_ready(world),
+        "conditions": merged(
+            previous.get("conditions") or [], current, generation=job.generation, now=world.now
+        ),
+        "workerGroups": summary.groups(world, gpu_products),
+        "plan": summary.plan(world, decision, previous),
+        "telemetry": summary.telemetry(world, previous),
+        "progress": record(progress),
+    }
+
+
+def invalid_status(
+    error: SpecError, previous: Mapping[str, Any], *, generation: int, now: float
+) -> dict[str, Any]:
+    """Return what changes in the status of a job that the operator cannot run as it is written."""
+    return {
+        "observedGeneration": generation,
+        "conditions": merged(
+            previous.get("conditions") or [], invalid(str(error)), generation=generation, now=now
+        ),
+    }

@@ -1,0 +1,202 @@
+"""A job's conditions: what holds of it, why, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gradsieve_operator import contract
+from gradsieve_operator.decide import Decision, World
+from gradsieve_operator.status.times import written
+
+State = Literal["True", "False", "Unknown"]
+
+TYPES = (
+    "Suspended",
+    "Admitted",
+    "RendezvousReady",
+    "Running",
+    "TelemetryAvailable",
+    "PlanConverged",
+    "Degraded",
+    "Complete",
+    "Failed",
+)
+STALE_SECONDS = 60.0
+"""Telemetry that is older says nothing about now."""
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition without its history."""
+
+    type: str
+    status: State
+    reason: str
+    message: str
+
+
+def conditions(world: World, decision: Decision, previous: Mapping[str, Any]) -> list[Condition]:
+    """Return all conditions of a job that was looked at, in the order of `TYPES`.
+
+    Args:
+        world: what was seen.
+        decision: what was decided.
+        previous: the job's status before; a reason that nothing new was said about is taken from it.
+    """
+    known = {condition["type"]: condition for condition in previous.get("conditions") or ()}
+    admitted = _admitted(world, decision, known)
+    return [
+        _suspended(world),
+        admitted,
+        _rendezvous(world, decision),
+        _running(world, decision, admitted, known),
+        _telemetry(world),
+        _plan(world, decision),
+        _degraded(decision),
+        _ended("Complete", decision, known, succeeded=True),
+        _ended("Failed", decision, known, succeeded=False),
+    ]
+
+
+def merged(
+    previous: Sequence[Mapping[str, Any]], current: Iterable[Condition], *, generation: int, now: float
+) -> list[dict[str, Any]]:
+    """Return the list for the status: the time of transition is kept where the status is the same.
+
+    Conditions of types that are not among ``current`` (set by others) are kept as they are.
+    """
+    known = {condition["type"]: condition for condition in previous}
+    result = []
+    for condition in current:
+        before = known.pop(condition.type, None)
+        same = before is not None and before["status"] == condition.status
+        result.append(
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "observedGeneration": generation,
+                "lastTransitionTime": before["lastTransitionTime"] if before and same else written(now),
+                "reason": condition.reason,
+                "message": condition.message,
+            }
+        )
+    return result + [dict(condition) for condition in known.values()]
+
+
+def invalid(problem: str) -> list[Condition]:
+    """Return the conditions of a job that the operator cannot run as it is written."""
+    return [
+        Condition("Admitted", "False", "InvalidSpec", problem),
+        Condition("Running", "False", "InvalidSpec", problem),
+    ]
+
+
+def _suspended(world: World) -> Condition:
+    if not world.job.suspend:
+        return Condition("Suspended", "False", "NotSuspended", "spec.suspend is false")
+    left = sum(not pod.over for pod in world.pods)
+    if left:
+        return Condition("Suspended", "False", "Suspending", f"{left} pods are still there")
+    return Condition("Suspended", "True", "Suspended", "spec.suspend is true")
+
+
+def _admitted(world: World, decision: Decision, known: Mapping[str, Any]) -> Condition:
+    status: State = "True" if decision.progress.started is not None else "False"
+    if decision.admitted is not None:
+        return Condition("Admitted", status, decision.admitted.reason, decision.admitted.message)
+    before = known.get("Admitted")
+    if before is not None and before["status"] == status:
+        return Condition("Admitted", status, before["reason"], before["message"])
+    if status == "True":
+        return Condition("Admitted", status, "Placed", "all pods have their nodes")
+    return Condition("Admitted", status, "Waiting", f"{world.job.workers} workers have no place yet")
+
+
+def _rendezvous(world: World, decision: Decision) -> Condition:
+    def rendezvous(status: State, reason: str, message: str) -> Condition:
+        return Condition("RendezvousReady", status, reason, message)
+
+    coordinator, progress = world.coordinator, decision.progress
+    if progress.finished is not None:
+        return rendezvous("False", "Ended", "the job has ended")
+    if progress.started is None:
+        return rendezvous("False", "NotAdmitted", "not all pods have their nodes")
+    if coordinator is None:
+        return rendezvous("Unknown", "CoordinatorSilent", "the coordinator did not answer")
+    if coordinator.missing:
+        return rendezvous("False", "Waiting", f"waiting for {_listed(coordinator.missing)}")
+    if coordinator.generation < progress.roster or not coordinator.generation:
+        return rendezvous("False", "Waiting", "the coordinator has not got the list of workers yet")
+    return rendezvous("True", "AllRegistered", "all workers have registered with the coordinator")
+
+
+def _running(world: World, decision: Decision, admitted: Condition, known: Mapping[str, Any]) -> Condition:
+    progress = decision.progress
+    if progress.finished is not None:
+        ended = _ended("Complete" if progress.succeeded else "Failed", decision, known, progress.succeeded)
+        return Condition("Running", "False", "Succeeded" if progress.succeeded else "Failed", ended.message)
+    if world.job.suspend:
+        return Condition("Running", "False", "Suspended", "spec.suspend is true")
+    if admitted.status != "True":
+        return Condition("Running", "False", admitted.reason, admitted.message)
+    coordinator = world.coordinator
+    if progress.running and (coordinator is None or coordinator.state == contract.STATE_RUNNING):
+        return Condition("Running", "True", "Running", "ranks are training")
+    said = coordinator.message if coordinator is not None else ""
+    if progress.ran:
+        return Condition("Running", "False", "Restarting", said or "ranks are being started again")
+    return Condition("Running", "False", "Starting", said or "ranks are being started")
+
+
+def _telemetry(world: World) -> Condition:
+    sample = world.coordinator.telemetry if world.coordinator is not None else {}
+    if not sample:
+        return Condition("TelemetryAvailable", "False", "NoSample", "no sample from rank 0")
+    age = world.now - float(sample["time"])
+    if age > STALE_SECONDS:
+        message = f"the last sample from rank 0 is older than {STALE_SECONDS:.0f} s"
+        return Condition("TelemetryAvailable", "False", "Stale", message)
+    return Condition("TelemetryAvailable", "True", "Reporting", "rank 0 reports")
+
+
+def _plan(world: World, decision: Decision) -> Condition:
+    wanted, coordinator = decision.progress.plan_generation, world.coordinator
+    if not decision.progress.plan:
+        return Condition("PlanConverged", "True", "NoPlan", "the job leaves compression to its program")
+    if coordinator is None:
+        return Condition("PlanConverged", "Unknown", "CoordinatorSilent", "the coordinator did not answer")
+    if coordinator.applied_plan < wanted:
+        followed = f"ranks follow {coordinator.applied_plan or 'none'}"
+        return Condition("PlanConverged", "False", "Pending", f"the plan is {wanted}, {followed}")
+    return Condition("PlanConverged", "True", "Applied", f"all ranks follow plan {wanted}")
+
+
+def _degraded(decision: Decision) -> Condition:
+    if decision.degraded is not None:
+        return Condition("Degraded", "True", decision.degraded.reason, decision.degraded.message)
+    if decision.progress.absent and decision.progress.finished is None:
+        absent = [host for host in decision.progress.absent if host != contract.COORDINATOR_HOST]
+        without = _listed(absent) if absent else "its coordinator"
+        return Condition("Degraded", "True", "WorkersMissing", f"the job is without {without}")
+    return Condition("Degraded", "False", "AsExpected", "nothing is missing")
+
+
+def _ended(kind: str, decision: Decision, known: Mapping[str, Any], succeeded: bool) -> Condition:
+    progress, before = decision.progress, known.get(kind)
+    if progress.finished is None:
+        return Condition(kind, "False", "NotEnded", "the job has not ended")
+    if progress.succeeded != succeeded:
+        return Condition(kind, "False", "Succeeded" if progress.succeeded else "Failed", "it ended otherwise")
+    if decision.ended is not None:
+        return Condition(kind, "True", decision.ended.reason, decision.ended.message)
+    if before is not None and before["status"] == "True":
+        return Condition(kind, "True", before["reason"], before["message"])
+    return Condition(kind, "True", "Succeeded" if succeeded else "Failed", "the job has ended")
+
+
+def _listed(hosts: Sequence[str]) -> str:
+    more = len(hosts) - _MOST_NAMED
+    return ", ".join(hosts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

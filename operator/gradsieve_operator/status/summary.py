@@ -1,0 +1,89 @@
+"""A job's numbers: workers by group, the plan, and what rank 0 reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradsieve_operator import contract
+from gradsieve_operator.decide import Decision, Pod, World
+from gradsieve_operator.status.times import read, written
+
+SAMPLE_SECONDS = 10.0
+"""A newer sample takes the place of one of that age only: each is a write to the API server."""
+
+
+def groups(world: World, gpu_products: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return ``status.workerGroups``.
+
+    Args:
+        world: what was seen.
+        gpu_products: node -> product of its GPUs, for nodes that have any.
+    """
+    return [
+        {
+            "name": group.name,
+            "desired": group.replicas,
+            **_counts([pod for pod in world.pods if pod.group == group.name], gpu_products),
+        }
+        for group in world.job.groups
+    ]
+
+
+def _counts(pods: list[Pod], gpu_products: Mapping[str, str]) -> dict[str, Any]:
+    alive = [pod for pod in pods if pod.alive]
+    return {
+        "active": len(alive),
+        "ready": sum(pod.ready for pod in alive),
+        "succeeded": sum(pod.phase == "Succeeded" for pod in pods),
+        "failed": sum(pod.phase == "Failed" for pod in pods),
+        "gpuProducts": sorted({gpu_products[pod.node] for pod in alive if pod.node in gpu_products}),
+    }
+
+
+def plan(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return ``status.plan``; None when the job leaves compression to its program."""
+    before = previous.get("plan") or {}
+    generation = decision.progress.plan_generation
+    if not decision.progress.plan or world.compression is None:
+        return None
+    changed = before.get("lastChangeTime") if before.get("generation") == generation else written(world.now)
+    applied = before.get("appliedGeneration") if world.coordinator is None else world.coordinator.applied_plan
+    return {
+        "generation": generation,
+        "appliedGeneration": applied or 0,
+        "densityPermille": world.compression.density_permille,
+        "reason": "Specified",
+        "lastChangeTime": changed,
+    }
+
+
+def telemetry(world: World, previous: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return ``status.telemetry``; what it was where nothing newer is known; None before the first sample."""
+    before = previous.get("telemetry")
+    sample = world.coordinator.telemetry if world.coordinator is not None else {}
+    if not sample:
+        return None if before is None else dict(before)
+    taken = float(sample["time"])
+    last = read(before.get("lastSampleTime")) if before else None
+    if before and last is not None and last <= taken < last + SAMPLE_SECONDS:
+        return dict(before)
+    step, wait = float(sample["stepSeconds"]), float(sample["waitSeconds"])
+    ranks: Sequence[Mapping[str, Any]] = sample.get("ranks") or ()
+    slowest = max(ranks, key=lambda rank: float(rank["stepSeconds"]))["host"] if ranks else None
+    density = sample.get("densityPermille")
+    return {
+        "lastSampleTime": written(taken),
+        "step": int(sample["step"]),
+        "stepMilliseconds": round(1000 * step),
+        "waitPercent": min(100, round(100 * wait / step)) if step > 0 else 0,
+        "wireBytesPerStep": round(sample.get("wireBytesPerStep", 0)),
+        "densityPermille": None if density is None else round(density),
+        "committedStep": world.coordinator.committed_step if world.coordinator is not None else None,
+        "slowestWorker": slowest,
+    }
+
+
+def workers_ready(world: World) -> int:
+    """Return how many workers are ready."""
+    return sum(pod.ready and pod.alive and pod.role == contract.ROLE_WORKER for pod in world.pods)

@@ -1,0 +1,254 @@
+"""A job's status through its life: what kubectl shows, and what scripts wait for."""
+
+from dataclasses import fields, replace
+
+import horovod_jobs as jobs
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from manifests import json_schema
+from virtual_cluster import VirtualCluster
+
+from gradsieve_operator.decide import Progress
+from gradsieve_operator.errors import SpecError
+from gradsieve_operator.schema import job_definition
+from gradsieve_operator.status import invalid_status, job_status, recall, record
+from gradsieve_operator.status.conditions import TYPES
+
+STATUS = job_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+VALIDATOR = jsonschema.Draft202012Validator(json_schema(STATUS))
+TELEMETRY = {"time": 1000.0, "step": 7, "stepSeconds": 0.2, "waitSeconds": 0.05, "wireBytesPerStep": 4096}
+
+
+class Watched:
+    """A virtual cluster whose status is written after every decision, as the operator does."""
+
+    def __init__(self, *groups, nodes=(2, 2), **spec):
+        spec.setdefault("runPolicy", {"backoffLimit": 2, "nodeLostSeconds": 5})
+        capacity = {f"n{index}": size for index, size in enumerate(nodes)}
+        self.it = VirtualCluster(jobs.body(*groups, **spec), capacity)
+        self.status, self.states = {}, []
+
+    def step(self):
+        world = self.it.world()
+        decision = self.it.operate()
+        self.write(world, decision)
+        if decision.again != 0.0:
+            self.it.tick()
+
+    def write(self, world, decision):
+        wanted = job_status(world, decision, self.status, {"n0": "A100", "n1": "T4"})
+        self.status = without_nulls(wanted)
+        VALIDATOR.validate(self.status)
+        assert [item["type"] for item in self.status["conditions"]] == list(TYPES)
+        if not self.states or self.states[-1] != self.condition("Running")["reason"]:
+            self.states.append(self.condition("Running")["reason"])
+
+    def until(self, holds, steps=200):
+        for _ in range(steps):
+            self.step()
+            if holds(self):
+                return self
+        raise AssertionError(self.status)
+
+    def condition(self, kind):
+        return next(item for item in self.status["conditions"] if item["type"] == kind)
+
+    def holds(self, kind):
+        return self.condition(kind)["status"] == "True"
+
+
+def without_nulls(value):
+    """What the API server keeps of a merge patch."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def test_an_undisturbed_job_goes_from_preparing_to_succeeded():
+    job = Watched(jobs.group("a", 2)).until(lambda job: job.holds("Complete"))
+    assert job.states == ["Preparing", "Binding", "Starting", "Running", "Succeeded"]
+    assert job.condition("Complete")["reason"] == "Succeeded"
+    assert not job.holds("Failed")
+    assert job.status["startTime"] < job.status["completionTime"]
+    assert job.status["restartCount"] == 0
+
+
+def test_while_it_runs_workers_are_counted_and_rendezvous_is_ready():
+    job = Watched(jobs.group("a", 2), jobs.group("b", 1)).until(lambda job: job.holds("Running"))
+    assert job.holds("Admitted")
+    assert job.holds("RendezvousReady")
+    assert (job.status["desired"], job.status["ready"]) == (3, 3)
+    rows = {row["name"]: row for row in job.status["workerGroups"]}
+    assert (rows["a"]["desired"], rows["a"]["active"], rows["a"]["ready"]) == (2, 2, 2)
+    assert rows["b"]["gpuProducts"] == ["T4"]
+
+
+def test_a_job_without_place_says_what_is_missing():
+    job = Watched(jobs.group("a", 9)).until(lambda job: job.condition("Running")["reason"] == "NoPlace")
+    assert job.condition("Admitted") == {**job.condition("Admitted"), "status": "False", "reason": "NoPlace"}
+    assert job.condition("Admitted")["message"] == "10 pods do not fit"
+    assert "startTime" not in job.status
+
+
+def test_a_lost_worker_makes_the_job_degraded_until_it_is_replaced():
+    job = Watched(jobs.group("a", 2)).until(lambda job: job.holds("Running"))
+    job.it.length = 1000
+    job.it.kill("digits-a-0-1")
+    job.until(lambda job: job.holds("Degraded"))
+    job.until(lambda job: job.condition("Running")["reason"] == "Restarting")
+    job.until(lambda job: job.holds("Running") and not job.holds("Degraded"))
+    assert job.status["restartCount"] == 1
+
+
+def test_too_many_restarts_fail_the_job_with_the_reason():
+    job = Watched(jobs.group("a", 2), runPolicy={"backoffLimit": 0}).until(lambda job: job.holds("Running"))
+    job.it.kill("digits-a-0-1")
+    job.until(lambda job: job.holds("Failed"))
+    reason = job.condition("Failed")["reason"]
+    assert reason == "BackoffLimitExceeded"
+    job.until(lambda job: job.condition("Failed")["reason"] == reason, steps=5)
+    assert job.states[-1] == "Failed"
+    assert not job.holds("Complete")
+
+
+def test_a_suspended_job_is_called_so_once_its_pods_are_gone():
+    job = Watched(jobs.group("a", 2)).until(lambda job: job.holds("Running"))
+    job.it.body["spec"]["suspend"] = True
+    job.step()
+    assert job.condition("Suspended")["reason"] == "Suspending"
+    job.until(lambda job: job.holds("Suspended"))
+    assert job.condition("Admitted")["status"] == "False"
+    assert "startTime" not in job.status
+
+
+def test_the_time_of_a_transition_is_that_of_the_status_not_of_the_message():
+    job = Watched(jobs.group("a", 2)).until(lambda job: job.holds("Running"))
+    since = job.condition("Running")["lastTransitionTime"]
+    job.it.length = 1000
+    for _ in range(5):
+        job.step()
+    assert job.condition("Running")["lastTransitionTime"] == since
+
+
+def test_a_condition_that_somebody_else_set_stays():
+    job = Watched(jobs.group("a", 2))
+    foreign = {"type": "Billed", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "x"}
+    world = job.it.world()
+    found = job_status(world, job.it.operate(), {"conditions": [foreign]}, {})
+    assert found["conditions"][-1] == foreign
+
+
+def running():
+    job = Watched(jobs.group("a", 2), compression={"algorithm": "Laplace", "densityPermille": 10})
+    job.it.length = 1000
+    return job.until(lambda job: job.holds("Running"))
+
+
+def hears(job, **said):
+    """One more decision, with something that the coordinator says."""
+    world = job.it.world()
+    world = replace(world, coordinator=replace(world.coordinator, **said))
+    job.write(world, job.it.operate())
+
+
+def test_a_plan_converges_when_the_ranks_follow_it():
+    job = running()
+    assert job.condition("PlanConverged")["reason"] == "Pending"
+    hears(job, applied_plan=1)
+    assert job.holds("PlanConverged")
+    assert job.status["plan"]["densityPermille"] == 10
+    assert (job.status["plan"]["generation"], job.status["plan"]["appliedGeneration"]) == (1, 1)
+    changed = job.status["plan"]["lastChangeTime"]
+    job.it.tick(100)
+    hears(job, applied_plan=1)
+    assert job.status["plan"]["lastChangeTime"] == changed
+
+
+def test_telemetry_is_shown_in_whole_numbers():
+    job = running()
+    assert job.condition("TelemetryAvailable")["reason"] == "NoSample"
+    ranks = [{"rank": 0, "host": "a-0", "stepSeconds": 0.2}, {"rank": 1, "host": "a-1", "stepSeconds": 0.3}]
+    hears(job, telemetry={**TELEMETRY, "time": job.it.now, "densityPermille": 10, "ranks": ranks})
+    assert job.holds("TelemetryAvailable")
+    shown = dict(job.status["telemetry"])
+    shown.pop("lastSampleTime")
+    assert shown == {
+        "step": 7,
+        "stepMilliseconds": 200,
+        "waitPercent": 25,
+        "wireBytesPerStep": 4096,
+        "densityPermille": 10,
+        "slowestWorker": "a-1",
+    }
+
+
+def test_old_telemetry_is_stale():
+    job = running()
+    hears(job, telemetry={**TELEMETRY, "time": job.it.now - 61})
+    assert job.condition("TelemetryAvailable")["reason"] == "Stale"
+    assert job.status["telemetry"]["step"] == 7
+
+
+def test_samples_are_not_written_more_often_than_every_ten_seconds():
+    job = running()
+    now = job.it.now
+    for later, step in ((0, 1), (5, 2), (9, 3), (11, 4), (-5, 5)):
+        hears(job, telemetry={**TELEMETRY, "time": now + later, "step": step})
+        assert job.status["telemetry"]["step"] == {0: 1, 5: 1, 9: 1, 11: 4, -5: 5}[later]
+
+
+def test_a_silent_coordinator_leaves_what_is_not_known_open():
+    job = running()
+    job.it.deaf = True
+    job.step()
+    assert job.condition("RendezvousReady")["status"] == "Unknown"
+    assert job.condition("PlanConverged")["status"] == "Unknown"
+
+
+def test_a_job_that_cannot_be_run_says_why_in_the_column_that_people_see():
+    error = SpecError("spec.workerGroups[0].template", "is wrong")
+    status = invalid_status(error, {}, generation=3, now=1000.0)
+    VALIDATOR.validate(status)
+    assert {item["type"]: item["reason"] for item in status["conditions"]} == {
+        "Admitted": "InvalidSpec",
+        "Running": "InvalidSpec",
+    }
+    assert "spec.workerGroups[0].template: is wrong" in status["conditions"][0]["message"]
+
+
+TIMES = st.floats(1e9, 2e9).map(lambda time: round(time, 6))
+RECORDS = st.builds(
+    Progress,
+    generation=st.integers(0, 99),
+    waiting_since=st.none() | TIMES,
+    retry_at=st.just(0.0) | TIMES,
+    started=st.none() | TIMES,
+    running=st.booleans(),
+    absent=st.lists(st.sampled_from(["a-0", "a-1"]), unique=True).map(tuple),
+    sizes=st.just((("a", 2), ("b", 1))) | st.just(()),
+    plan=st.sampled_from(["", "0123456789abcdef"]),
+    finished=st.none() | TIMES,
+    succeeded=st.booleans(),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(RECORDS)
+def test_what_the_operator_recorded_it_reads_again(progress):
+    written = without_nulls(record(progress))
+    VALIDATOR.validate({"progress": written})
+    again = recall({"progress": written})
+    assert record(again) == record(progress)
+    for field in fields(Progress):
+        was, now = getattr(progress, field.name), getattr(again, field.name)
+        assert now == (pytest.approx(was, abs=2e-6) if isinstance(was, float) else was)
+
+
+def test_a_new_job_has_an_empty_record():
+    assert recall({}) == Progress()
+
+
+def test_every_recorded_field_is_in_the_schema():
+    assert set(record(Progress())) == set(STATUS["properties"]["progress"]["properties"])
