@@ -140,3 +140,28 @@ def test_groups_may_differ_in_image_and_environment():
     other = group("b")
     other["template"]["spec"]["containers"][0].update(image="train:t4", env=[{"name": "X", "value": "1"}])
     assert HorovodJob.parse(body(group("a"), other)).workers == 4
+
+
+SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("topologySpreadConstraints[0]", {"topologySpreadConstraints": [SPREAD]}),
+        ("resourceClaims", {"resourceClaims": [{"name": "gpu"}]}),
+        ("affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution", {"affinity": APART}),
+    ],
+)
+def test_what_the_planner_does_not_look_at_is_refused_unless_nothing_is_planned(field, asked):
+    manifest = with_spec(**asked)
+    assert refusal(manifest).field == f"spec.workerGroups[0].template.spec.{field}"
+    manifest["spec"]["scheduling"] = {"gang": "None"}
+    assert HorovodJob.parse(manifest).workers == 2
+
+
+def test_preferences_between_pods_are_left_to_the_scheduler():
+    soft = {**SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}
+    near = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
+    assert HorovodJob.parse(with_spec(topologySpreadConstraints=[soft], affinity=near)).workers == 2

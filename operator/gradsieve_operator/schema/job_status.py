@@ -14,7 +14,7 @@ from gradsieve_operator.spec.values import (
     MAX_WORKERS,
 )
 
-_MANY = 2**63 - 1
+_MANY = 2**53 - 1  # the API server keeps limits as floats, and refuses every value if one is none of int64
 _MAX_RESTARTS = 2**31 - 1
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _TYPE = re.compile(r"[A-Z][A-Za-z0-9]*")

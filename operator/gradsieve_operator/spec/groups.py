@@ -111,6 +111,27 @@ def check_template(template: Fields) -> None:
             _check_container(Fields.of(container, spec.at(f"{kind}[{index}]")))
 
 
+def check_plannable(template: Fields) -> None:
+    """Check that a template asks for nothing that the planner does not look at.
+
+    Its pods would be pinned to nodes that the scheduler refuses, again and again.
+
+    Raises:
+        SpecError: required affinity between pods, hard topology spread, or dynamic resources.
+    """
+    instead = "is not looked at by the planner: use scheduling.placement, or scheduling.gang: None"
+    spec = template.object("spec")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        affinity = spec.object("affinity").object(kind)
+        if affinity.values.get("requiredDuringSchedulingIgnoredDuringExecution"):
+            raise affinity.error("requiredDuringSchedulingIgnoredDuringExecution", instead)
+    for index, constraint in enumerate(spec.items("topologySpreadConstraints", 100)):
+        if Fields.of(constraint, "").values.get("whenUnsatisfiable") != "ScheduleAnyway":
+            raise spec.error(f"topologySpreadConstraints[{index}]", instead)
+    if spec.values.get("resourceClaims"):
+        raise spec.error("resourceClaims", instead)
+
+
 def _check_container(container: Fields) -> None:
     resources = container.object("resources")
     for kind in ("requests", "limits"):

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradsieve_operator.spec.compression import JobCompression
 from gradsieve_operator.spec.fields import Fields
-from gradsieve_operator.spec.groups import WorkerGroup, check_template
+from gradsieve_operator.spec.groups import WorkerGroup, check_plannable, check_template
 from gradsieve_operator.spec.values import (
     BACKENDS,
     CLEAN_POD_POLICIES,
@@ -209,6 +209,10 @@ class HorovodJob:
             compression=JobCompression.parse(spec.object("compression")) if spec.has("compression") else None,
         )
         _check_groups(job, spec)
+        if job.scheduling.planned:
+            check_plannable(spec.object("launcher").object("template"))
+            for index, group in enumerate(job.groups):
+                check_plannable(Fields(group.template, spec.at(f"workerGroups[{index}].template")))
         return job
 
 
