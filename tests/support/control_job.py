@@ -180,6 +180,17 @@ class ControlJob:
             str(path) for path in self.temporary.iterdir()
         ]
 
+    def left_over_ranks(self, generation: str | None = None) -> list[int]:
+        """Process ids of what agents run, of one generation or of all."""
+        wanted = f"GRADSIEVE_JOB_GENERATION={generation or ''}".encode()
+        found = []
+        for pid in self._marked():
+            with contextlib.suppress(OSError):
+                variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
+                if any(line == wanted or (not generation and line.startswith(wanted)) for line in variables):
+                    found.append(pid)
+        return found
+
     def close(self) -> None:
         for pid in self._marked():
             with contextlib.suppress(ProcessLookupError):

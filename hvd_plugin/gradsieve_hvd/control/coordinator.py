@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ _END_SECONDS = 15.0
 _STOP_SECONDS = 20.0
 _log = logging.getLogger("gradsieve.coordinator")
 
+NextRoster = Callable[[Ledger, Sequence[str]], Roster | None]
+"""Says with which roster to go on when hosts were lost; None to give up."""
+
 
 class Coordinator:
     """One job, from the first agent to its end.
@@ -34,8 +37,7 @@ class Coordinator:
     Args:
         folder: its own temporary folder.
         output: takes what the ranks write.
-        next_roster: for plain hosts: called when hosts were lost, returns the roster to go on with, or None
-            to give up. Without it, the operator sends one.
+        next_roster: for plain hosts; None if an operator sends rosters.
 
     Attributes:
         ledger: the job's state.
@@ -43,9 +45,7 @@ class Coordinator:
         seen: set once the operator has been told the end.
     """
 
-    def __init__(
-        self, folder: Path, output: Output, next_roster: Callable[[Ledger], Roster | None] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, output: Output, next_roster: NextRoster | None = None) -> None:
         self.ledger = Ledger()
         self.started_at: list[str] = []
         self.seen = asyncio.Event()
@@ -59,6 +59,7 @@ class Coordinator:
         self._idle.set()
         self._stop_reason = ""
         self._lost_now: list[str] = []
+        self._to_reopen: list[str] = []
         self._ranks: RankGroup | None = None
 
     async def serve(self, register_seconds: float | None = None) -> End:
@@ -115,7 +116,8 @@ class Coordinator:
 
     def agent_gone(self, incarnation: Incarnation, connection: AgentConnection, *, left: bool) -> None:
         """A registered agent's connection has ended; it ``left`` if it said so."""
-        self._agents.disconnected(incarnation, connection, left=left)
+        if self.ledger.end is None:
+            self._agents.disconnected(incarnation, connection, left=left)
 
     async def stop(self, reason: str) -> None:
         """End the ranks of the current generation; nothing starts before a roster of a higher one."""
@@ -135,7 +137,7 @@ class Coordinator:
 
     async def _run_generation(self) -> None:
         self._idle.clear()
-        self._stop_reason, self._lost_now = "", []
+        self._stop_reason, self._lost_now, self._to_reopen = "", [], []
         roster = self.ledger.start()
         self.started_at.append(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         _log.info("generation %d: starting %d ranks (%s)", roster.generation, roster.size, roster.backend)
@@ -174,6 +176,7 @@ class Coordinator:
                 changed = asyncio.create_task(self._changed.wait())
                 await asyncio.wait({running, changed}, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
+                await self._reopen_places()
                 if self.ledger.roster is not None:
                     ranks.hosts_changed(self.ledger.roster)
             return running.result() if running.done() else None
@@ -182,6 +185,14 @@ class Coordinator:
                 await ranks.end()
                 await asyncio.wait({running}, timeout=_END_SECONDS)
                 running.cancel()
+
+    async def _reopen_places(self) -> None:
+        """On plain hosts, let new agents join a running elastic job in the place of lost ones."""
+        lost, self._to_reopen = self._to_reopen, []
+        if lost and self._next_roster is not None and not self._stop_reason:
+            roster = self._next_roster(self.ledger, lost)
+            if roster is not None:
+                await self.set_roster(roster)
 
     def _must_end(self, ranks: RankGroup) -> bool:
         lost = bool(self._lost_now) and not ranks.survives_lost_hosts
@@ -220,7 +231,7 @@ class Coordinator:
     async def _go_on_without_operator(self) -> None:
         if self._next_roster is None or self.ledger.state != LOST:
             return
-        roster = self._next_roster(self.ledger)
+        roster = self._next_roster(self.ledger, self.ledger.lost_hosts)
         if roster is None:
             self.ledger.finish(End(1, f"{self.ledger.message}; no restart is left"))
         else:
@@ -229,11 +240,14 @@ class Coordinator:
     def _lost(self, incarnation: Incarnation) -> None:
         admitted = self.ledger.registry.is_admitted(incarnation)
         self.ledger.disconnect(incarnation)
-        _log.warning("host %s is lost (%s)", incarnation.host, incarnation.uid)
+        level = logging.WARNING if admitted and self.ledger.active else logging.INFO
+        _log.log(level, "host %s has gone (%s)", incarnation.host, incarnation.uid)
         if admitted and self.ledger.active:
             self._lost_now.append(incarnation.host)
-            if self._ranks is not None:
+            if self._ranks is not None and self._ranks.survives_lost_hosts:
                 self._ranks.host_lost()
+                self._to_reopen.append(incarnation.host)
+                self.ledger.lost_hosts = tuple(self._lost_now)
         self._notify()
 
     async def _fence(self, incarnation: Incarnation) -> None:
@@ -249,6 +263,7 @@ class Coordinator:
 
     def _assigned(self, rank_zero_host: str) -> None:
         self.ledger.rank_zero_host = rank_zero_host
+        self.ledger.lost_hosts = ()
         self._lost_now.clear()
 
     def _notify(self) -> None:

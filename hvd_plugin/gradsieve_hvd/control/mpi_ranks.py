@@ -136,7 +136,7 @@ class MpiRanks:
         """Nothing: the ranks of an MPI job stay as they are."""
 
     def host_lost(self) -> None:
-        """Nothing: ``mpirun`` ends by itself, or is ended."""
+        """Nothing: the coordinator ends an MPI job that has lost a host."""
 
     async def _wait(self, mpirun: Child) -> End:
         seen = asyncio.create_task(self._see_ranks())

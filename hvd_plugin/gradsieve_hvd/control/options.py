@@ -40,5 +40,7 @@ def address(text: str, port: int) -> Address:
 def log_to_stderr(program: str) -> None:
     """Log lines begin with the program's name, as ranks' lines begin with their number."""
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format=f"gradsieve {program}: %(message)s", force=True
+        stream=sys.stderr, level=logging.WARNING, format=f"gradsieve {program}: %(message)s", force=True
     )
+    # Horovod's driver tells everything that it does through the root logger.
+    logging.getLogger("gradsieve").setLevel(logging.INFO)

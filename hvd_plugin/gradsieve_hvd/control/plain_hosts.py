@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.control.fields import Fields, Refused
 from gradsieve_hvd.control.ledger import Ledger
 from gradsieve_hvd.control.messages import MOST_HOSTS, Place, Roster, host_field
+from gradsieve_hvd.control.names import MPI
 
 
 def parse_hosts(text: str) -> tuple[Place, ...]:
@@ -40,24 +42,23 @@ class Restarts:
 
     left: int
 
-    def __call__(self, ledger: Ledger) -> Roster | None:
-        """The next roster, or None if there is to be none.
+    def __call__(self, ledger: Ledger, lost: Sequence[str]) -> Roster | None:
+        """The roster with which to go on after hosts were ``lost``, or None if there is to be none.
 
         1. Survivors keep their places and their agents.
-        2. With ``min_hosts`` the job goes on without the lost hosts, if enough are left.
-        3. Otherwise their places are open to new agents on hosts of the same names.
+        2. With ``min_hosts`` an MPI job goes on without the lost hosts, if enough are left.
+        3. Otherwise their places are open to new agents on hosts of the same names; an elastic job does not
+           wait for them, unless too few hosts are left.
         """
         roster = ledger.roster
         if roster is None or self.left == 0:
             return None
         self.left -= 1
-        survivors = [place for place in roster.hosts if place.host not in ledger.lost_hosts]
-        if roster.min_hosts is not None and len(survivors) >= roster.min_hosts:
-            hosts = survivors
-        else:
-            hosts = list(roster.hosts)
+        survivors = [place for place in roster.hosts if place.host not in lost]
+        enough = roster.min_hosts is not None and len(survivors) >= roster.min_hosts
+        hosts = survivors if enough and roster.backend == MPI else list(roster.hosts)
         places = [
-            replace(place, uid="" if place.host in ledger.lost_hosts else ledger.registry.uid(place.host))
+            replace(place, uid="" if place.host in lost else ledger.registry.uid(place.host))
             for place in hosts
         ]
         return replace(roster, generation=roster.generation + 1, hosts=tuple(places))

@@ -62,4 +62,4 @@ class RankGroup(Protocol):
         """Another roster is in force, or a host came or went."""
 
     def host_lost(self) -> None:
-        """A host was lost."""
+        """A host was lost; only called if the others go on."""

@@ -1,9 +1,11 @@
 """Gloo: Horovod's elastic driver over agents; survivors go on in place, newcomers join."""
 
+import signal
+
 import pytest
 
 pytest.importorskip("horovod", reason="NO HOROVOD HERE: `gradsieve build-horovod` builds it")
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(560)
 
 ALLREDUCE = """
 import horovod.torch as hvd, os, socket, torch
@@ -13,9 +15,63 @@ print("allreduce", hvd.size(), hvd.local_size(), total.item(), socket.gethostnam
 """
 
 
+# Steps until a file says enough; commits every step, and tells every fifth where it is.
+ELASTIC = """
+import os, sys, time
+import horovod.torch as hvd, torch
+from horovod.common.elastic import ObjectState
+from horovod.torch.elastic import run
+hvd.init()
+host, generation = os.environ["GRADSIEVE_HOST"], os.environ["GRADSIEVE_JOB_GENERATION"]
+print("starts", host, "generation", generation, flush=True)
+
+@run
+def train(state):
+    while True:
+        enough = hvd.allreduce(torch.tensor([float(os.path.exists(sys.argv[1]))]), op=hvd.Max, name="enough")
+        state.step += 1
+        if state.step % 5 == 0:
+            print("step", state.step, "size", hvd.size(), "host", host, flush=True)
+        if enough.item():
+            return
+        time.sleep(0.1)
+        state.commit()
+
+train(ObjectState(bcast_object=hvd.broadcast_object, get_rank=hvd.rank, step=0))
+"""
+
+
+def steps(coordinator, size):
+    """Return the numbers of the steps that some rank reported with so many ranks."""
+    words = [line.split() for line in coordinator.lines("[")]
+    return [int(word[2]) for word in words if word[1] == "step" and word[4] == str(size)]
+
+
+def test_survivors_go_on_in_place_and_a_successor_joins_them(spread_job):
+    job, enough = spread_job, spread_job.folder / "enough"
+    # A newcomer must import torch in that time; on this machine, three hosts share the cores of one.
+    patience = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "90"}
+    hosts = {host: job.agent(host, **patience) for host in ("h0", "h1", "h2")}
+    options = ("--gloo", "--hosts", "h0,h1,h2", "--min-hosts", "2")
+    coordinator = job.coordinator(*options, "--", "python", "-c", ELASTIC, str(enough))
+    coordinator.wait_for("size 3", 150)
+    hosts["h1"].signal(signal.SIGKILL)
+    coordinator.wait_for("size 2", 150)
+    job.agent("h1", **patience)
+    coordinator.wait_for("size 3 host h1", 150, times=coordinator.text().count("size 3 host h1") + 1)
+    enough.touch()
+    assert coordinator.wait(60) == 0, coordinator.text()
+    starts = sorted(line.split(" ", 1)[1] for line in coordinator.lines("[") if "starts" in line)
+    assert starts == [f"starts {host} generation 1" for host in ("h0", "h1", "h1", "h2")]
+    before = max(step for step in steps(coordinator, 3) if step < min(steps(coordinator, 2)))
+    assert min(steps(coordinator, 2)) - before <= 5, "no more than the last step was done again"
+    for host in ("h0", "h2"):
+        assert hosts[host].process.poll() is None
+
+
 def test_horovod_reduces_across_three_hosts(spread_job):
     job = spread_job
-    agents = [job.agent(host, "--once", slots=1) for host in ("h0", "h1", "h2")]
+    agents = [job.agent(host, "--once") for host in ("h0", "h1", "h2")]
     coordinator = job.coordinator("--gloo", "--hosts", "h0,h1,h2", "--", "python", "-c", ALLREDUCE)
     assert coordinator.wait(200) == 0, coordinator.text()
     lines = sorted(line.partition(" ")[2] for line in coordinator.lines("["))

@@ -25,6 +25,16 @@ total = hvd.allreduce(torch.tensor([float(hvd.rank() + 1)]), op=hvd.Sum)
 print("allreduce", hvd.rank(), hvd.size(), hvd.local_size(), total.item(), socket.gethostname(), flush=True)
 """
 
+# Rank 0 does not talk to rank 1 when that fails: over TCP it would fail as well, and might be heard of first.
+FAIL = """
+import os, time
+from mpi4py import MPI
+MPI.COMM_WORLD.barrier()
+if MPI.COMM_WORLD.rank == 1:
+    {failure}
+time.sleep(100)
+"""
+
 SLEEP = "import time; print('ready', flush=True); time.sleep(1000)"
 
 
@@ -63,9 +73,7 @@ def test_horovod_reduces_across_three_hosts(spread_job):
 )
 def test_the_failing_ranks_status_comes_back_everywhere(spread_job, failure, status, said):
     job = spread_job
-    program = (
-        f"import os\nfrom mpi4py import MPI\nif MPI.COMM_WORLD.rank == 1: {failure}\nMPI.COMM_WORLD.barrier()"
-    )
+    program = FAIL.format(failure=failure)
     agents = [job.agent(host, "--once") for host in ("h0", "h1")]
     coordinator = job.coordinator("--hosts", "h0,h1", "--", "python", "-c", program)
     assert coordinator.wait() == status, coordinator.text()

@@ -1,0 +1,307 @@
+"""The coordinator's state machine: who may take part, and what a refused operation leaves behind."""
+
+import copy
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from gradsieve_hvd.control.fields import Refused
+from gradsieve_hvd.control.ledger import End, Ledger
+from gradsieve_hvd.control.messages import Incarnation, Place, Plan, Registration, Roster, Telemetry
+from gradsieve_hvd.control.names import STATES
+from gradsieve_hvd.control.plain_hosts import Restarts, parse_hosts
+from gradsieve_hvd.control.registry import Fenced
+
+
+def registration(host, uid, generation=1, slots=1):
+    return Registration(Incarnation(host, uid), generation, slots)
+
+
+def roster(generation, *hosts, backend="MPI", command=("true",), **more):
+    places = tuple(Place(host, uid, 1) for host, uid in (word.split(":") for word in hosts))
+    return Roster(generation, command, backend, places, **more)
+
+
+def running(ledger, *hosts, generation=1, backend="MPI"):
+    ledger.set_roster(roster(generation, *hosts, backend=backend))
+    for word in hosts:
+        ledger.register(registration(*word.split(":"), generation))
+    ledger.start()
+    ledger.running()
+    return ledger
+
+
+def test_it_starts_when_all_have_registered_with_the_right_uid():
+    ledger = Ledger()
+    ledger.set_roster(roster(1, "h0:a", "h1:b"))
+    ledger.register(registration("h0", "a"))
+    ledger.register(registration("h1", "z"))
+    assert not ledger.may_start
+    assert (ledger.registry.missing(), ledger.message) == (["h1"], "waiting for h1")
+    ledger.register(registration("h1", "b"))
+    assert ledger.may_start
+
+
+def test_agents_may_come_before_the_roster():
+    ledger = Ledger()
+    ledger.register(registration("h0", "a"))
+    ledger.set_roster(roster(1, "h0:a"))
+    assert ledger.may_start
+
+
+def test_an_incarnation_of_an_older_generation_is_fenced():
+    ledger = running(Ledger(), "h0:a", generation=2)
+    with pytest.raises(Fenced, match="generation 1 is not in the roster of generation 2"):
+        ledger.register(registration("h0", "old", generation=1))
+
+
+def test_a_successor_may_wait_for_the_roster_that_names_it_and_the_predecessor_is_fenced_for_ever():
+    ledger = running(Ledger(), "h0:a", "h1:b")
+    ledger.register(registration("h1", "c", generation=2))
+    assert ledger.registry.admitted("h1") == Incarnation("h1", "b")
+    ledger.lose(("h1",), "lost h1")
+    assert ledger.set_roster(roster(2, "h0:a", "h1:c")) == [Incarnation("h1", "b")]
+    assert ledger.may_start
+    with pytest.raises(Fenced, match="has taken this one's place"):
+        ledger.register(registration("h1", "b", generation=9))
+
+
+def test_survivors_of_an_older_generation_stay():
+    ledger = running(Ledger(), "h0:a", "h1:b")
+    ledger.disconnect(Incarnation("h1", "b"))
+    ledger.lose(("h1",), "lost h1")
+    ledger.set_roster(roster(2, "h0:a", "h1:c"))
+    ledger.register(registration("h1", "c", generation=2))
+    assert ledger.start().generation == 2
+
+
+def test_after_a_loss_nothing_starts_before_a_higher_generation():
+    ledger = running(Ledger(), "h0:a")
+    ledger.lose(("h0",), "lost h0")
+    assert (ledger.state, ledger.may_start, ledger.lost_hosts) == ("Lost", False, ("h0",))
+    with pytest.raises(Refused, match="raise the generation"):
+        ledger.set_roster(roster(1, "h0:b"))
+    ledger.set_roster(roster(2, "h0:a"))
+    assert ledger.may_start
+
+
+def test_after_a_stop_nothing_starts_before_a_higher_generation():
+    ledger = running(Ledger(), "h0:a")
+    ledger.stop("suspended")
+    assert (ledger.state, ledger.may_start, ledger.message) == ("Waiting", False, "stopped: suspended")
+    ledger.set_roster(roster(1, "h0:a"))
+    assert not ledger.may_start
+    ledger.set_roster(roster(2, "h0:a"))
+    assert ledger.may_start
+
+
+def test_a_higher_generation_restarts_mpi_and_extends_gloo_in_place():
+    for backend, restart in (("MPI", True), ("Gloo", False)):
+        ledger = running(Ledger(), "h0:a", backend=backend)
+        ledger.set_roster(roster(2, "h0:a", "h1:b", backend=backend))
+        assert (ledger.must_restart, ledger.state) == (restart, "Running")
+
+
+def test_a_gloo_job_takes_new_incarnations_up_with_the_same_generation_too():
+    ledger = running(Ledger(), "h0:a", "h1:b", backend="Gloo")
+    ledger.set_roster(roster(1, "h0:a", "h1:c", backend="Gloo"))
+    assert not ledger.must_restart
+    with pytest.raises(Refused, match="raise the generation"):
+        ledger.set_roster(roster(1, "h0:a", "h1:c", backend="Gloo", command=("false",)))
+
+
+def test_a_gloo_job_that_was_stopped_after_it_was_extended_stays_stopped():
+    ledger = running(Ledger(), "h0:a", backend="Gloo")
+    ledger.set_roster(roster(2, "h0:a", backend="Gloo", min_hosts=1))
+    ledger.stop("suspended")
+    assert not ledger.may_start
+
+
+def test_a_lower_generation_and_a_roster_after_the_end_are_refused():
+    ledger = running(Ledger(), "h0:a", generation=5)
+    with pytest.raises(Refused, match="generation 5 is in force") as refusal:
+        ledger.set_roster(roster(4, "h0:a"))
+    assert refusal.value.status == 409
+    ledger.finish(End(0, "done"))
+    with pytest.raises(Refused, match="the job is over"):
+        ledger.set_roster(roster(6, "h0:a"))
+    assert ledger.set_roster(ledger.roster) == []
+
+
+def test_the_first_end_counts():
+    ledger = running(Ledger(), "h0:a")
+    ledger.finish(End(3, "rank 0 exited with status 3"))
+    ledger.finish(End(0, "done"))
+    ledger.stop("late")
+    assert (ledger.state, ledger.end.status) == ("Failed", 3)
+
+
+def test_telemetry_is_taken_from_rank_zeros_host_and_the_running_generation_only():
+    ledger = running(Ledger(), "h0:a", "h1:b", generation=2)
+    sample = Telemetry(2, 10, {})
+    ledger.take("h0", sample)
+    for host, telemetry, status in [("h1", sample, 403), ("h0", Telemetry(1, 11, {}), 409)]:
+        with pytest.raises(Refused) as refusal:
+            ledger.take(host, telemetry)
+        assert refusal.value.status == status
+    assert ledger.telemetry is sample
+
+
+def test_a_plan_may_be_repeated_and_replaced_by_a_newer_one_only():
+    ledger = Ledger()
+    ledger.set_plan(Plan(2, {"generation": 2, "densityPermille": 10}))
+    ledger.set_plan(Plan(2, {"generation": 2, "densityPermille": 10}))
+    for generation, density in [(1, 5), (2, 5)]:
+        with pytest.raises(Refused, match="generation 2 is in force"):
+            ledger.set_plan(Plan(generation, {"generation": generation, "densityPermille": density}))
+    ledger.set_plan(Plan(3, {"generation": 3}))
+
+
+def test_too_few_slots_are_refused_with_what_to_do():
+    ledger = Ledger()
+    ledger.set_roster(Roster(1, ("true",), "MPI", (Place("h0", "a", 2),)))
+    with pytest.raises(Refused, match="start its agent with --slots"):
+        ledger.register(registration("h0", "a", slots=1))
+
+
+def test_a_host_cannot_fill_the_memory_with_incarnations():
+    ledger = Ledger()
+    for number in range(4):
+        ledger.register(registration("h0", f"u{number}"))
+    with pytest.raises(Refused, match="wait for this host already"):
+        ledger.register(registration("h0", "one-more"))
+
+
+def test_on_plain_hosts_the_first_agent_counts_and_a_second_is_fenced_while_it_is_there():
+    ledger = Ledger()
+    ledger.set_roster(Roster(1, ("true",), "MPI", parse_hosts("h0,h1")))
+    ledger.register(registration("h0", "a", generation=0))
+    with pytest.raises(Fenced, match="another agent has registered"):
+        ledger.register(registration("h0", "b", generation=0))
+    ledger.disconnect(Incarnation("h0", "a"))
+    ledger.register(registration("h0", "b", generation=0))
+    assert ledger.registry.uid("h0") == "a"
+
+
+def lost_plain(hosts, min_hosts=None, restarts=1):
+    ledger = Ledger()
+    ledger.set_roster(Roster(1, ("true",), "MPI", parse_hosts(hosts), min_hosts=min_hosts))
+    for place in parse_hosts(hosts):
+        ledger.register(registration(place.host, f"{place.host}-a", generation=0, slots=place.slots))
+    ledger.start()
+    ledger.disconnect(Incarnation("h1", "h1-a"))
+    ledger.lose(("h1",), "lost h1")
+    return ledger, Restarts(restarts)
+
+
+def test_plain_hosts_wait_for_a_new_agent_in_the_place_of_a_lost_one():
+    ledger, restarts = lost_plain("h0:2,h1:2")
+    ledger.set_roster(restarts(ledger, ["h1"]))
+    assert (ledger.generation, ledger.registry.missing()) == (2, ["h1"])
+    with pytest.raises(Fenced):
+        ledger.register(registration("h1", "h1-a", generation=0, slots=2))
+    ledger.register(registration("h1", "h1-b", generation=0, slots=2))
+    assert ledger.may_start
+    assert [place.slots for place in ledger.start().hosts] == [2, 2]
+    assert restarts(ledger, ["h1"]) is None
+
+
+def test_plain_hosts_go_on_without_a_lost_one_if_enough_are_left():
+    ledger, restarts = lost_plain("h0,h1,h2", min_hosts=2)
+    ledger.set_roster(restarts(ledger, ["h1"]))
+    assert ledger.may_start
+    assert [place.host for place in ledger.start().hosts] == ["h0", "h2"]
+
+
+HOSTS, UIDS, GENERATIONS = st.sampled_from("xy"), st.sampled_from("abc"), st.integers(0, 4)
+
+
+def view(ledger):
+    """Return all that a refused operation must leave as it was."""
+    state = {name: value for name, value in vars(ledger).items() if name != "registry"}
+    return copy.deepcopy((state, vars(ledger.registry)))
+
+
+class Job(RuleBasedStateMachine):
+    """Whatever comes in whatever order, no two incarnations of a host are admitted."""
+
+    def __init__(self):
+        super().__init__()
+        self.ledger = Ledger()
+        self.fenced = set()
+        self.generation = 0
+
+    def attempt(self, call):
+        before = view(self.ledger)
+        try:
+            return call()
+        except Refused as refusal:
+            assert view(self.ledger) == before
+            return refusal
+
+    @rule(host=HOSTS, uid=UIDS, generation=GENERATIONS)
+    def register(self, host, uid, generation):
+        outcome = self.attempt(lambda: self.ledger.register(registration(host, uid, generation)))
+        if (host, uid) in self.fenced and not self.ledger.registry.is_admitted(Incarnation(host, uid)):
+            assert isinstance(outcome, Fenced)
+
+    @rule(host=HOSTS, uid=UIDS)
+    def disconnect(self, host, uid):
+        self.ledger.disconnect(Incarnation(host, uid))
+
+    @rule(
+        hosts=st.dictionaries(HOSTS, UIDS, min_size=1),
+        generation=GENERATIONS,
+        backend=st.sampled_from(["MPI", "Gloo"]),
+    )
+    def set_roster(self, hosts, generation, backend):
+        words = [f"{host}:{uid}" for host, uid in sorted(hosts.items())]
+        old = self.ledger.roster
+        outcome = self.attempt(lambda: self.ledger.set_roster(roster(generation, *words, backend=backend)))
+        if not isinstance(outcome, Refused):
+            places = () if old is None else old.hosts
+            self.fenced |= {(place.host, place.uid) for place in places}
+
+    @rule()
+    def start(self):
+        if self.ledger.may_start:
+            assert self.ledger.start().generation == self.ledger.generation
+
+    @rule()
+    def run(self):
+        self.ledger.running()
+
+    @rule(kind=st.sampled_from(["lose", "stop", "restart"]))
+    def end_generation(self, kind):
+        if self.ledger.active and kind == "lose":
+            self.ledger.lose(("x",), "lost x")
+        elif self.ledger.active and kind == "stop":
+            self.ledger.stop("told to")
+        elif self.ledger.must_restart:
+            self.ledger.restart()
+
+    @rule(status=st.sampled_from([0, 1]))
+    def finish(self, status):
+        if self.ledger.active and status:
+            self.ledger.finish(End(status, "end"))
+
+    @invariant()
+    def everything_holds_together(self):
+        ledger = self.ledger
+        assert ledger.state in STATES
+        assert ledger.generation >= self.generation, "a generation never goes back"
+        self.generation = ledger.generation
+        assert (ledger.end is None) == (ledger.state not in ("Succeeded", "Failed"))
+        if ledger.may_start:
+            assert not ledger.active
+            assert all(ledger.registry.admitted(place.host).uid == place.uid for place in ledger.roster.hosts)
+        if ledger.roster is not None:
+            assert {place.host: place.uid for place in ledger.roster.hosts} == {
+                host: ledger.registry.uid(host) for host in "xy" if ledger.registry.uid(host)
+            }
+
+
+TestJob = Job.TestCase
+TestJob.settings = settings(deadline=None, max_examples=150, stateful_step_count=30)
