@@ -39,7 +39,7 @@ class RunPolicy:
 
     clean_pod_policy: which pods are deleted when the job has ended.
     backoff_limit: how many restarts after failures; the next one fails the job.
-    active_deadline: from the job's start to its end, without the time it was suspended.
+    active_deadline: from the job's start to its end; a suspension starts it anew.
     pre_running_deadline: from the job's start to the first running rank.
     ttl_after_finished: the job is deleted that long after its end.
     node_lost: a node that is not ready for so long has lost its pods.
