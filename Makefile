@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format demo clean
+.PHONY: help setup test e2e lint format demo clean
 
 PYTHON ?= python3
 DEMO_FLAGS ?=
@@ -15,7 +15,7 @@ EXTRAS := hvd,build,link,launch,operator,demo,dev
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:  ## show the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 22
+	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 22
 
 setup:  ## virtual environment, pinned packages and Horovod, in .venv
 	@die() { echo "set-up: $$*" >&2; exit 2; }
@@ -52,6 +52,10 @@ setup:  ## virtual environment, pinned packages and Horovod, in .venv
 
 test: setup  ## all tests
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+e2e: setup  ## tests on a real Kubernetes on this machine: root, Go and some Debian packages
+	@PYTHONPATH=tests/e2e $(BIN)/python -m cluster build
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/e2e
 
 lint: setup  ## ruff, mypy --strict, import rules, Dockerfiles
 	@$(BIN)/ruff check .

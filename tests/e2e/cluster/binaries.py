@@ -1,0 +1,85 @@
+"""Kubernetes and what belongs to it, compiled from the Go modules that lie beside this file in `go/`.
+
+Each module names one version, so that every program gets exactly the dependencies that its authors tested it
+with; go.sum pins them by content. A module is compiled when one of its programs is first asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from cluster.cache import built_once, digest, file_parts
+from cluster.errors import ClusterError
+
+MODULES = Path(__file__).with_name("go")
+# Module -> what `go build` is given. `tool` stands for all tools that the module's go.mod names.
+_TARGETS = {
+    "kubernetes": "tool",
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "coredns": ".",
+    "pause": ".",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+    "helm": "helm.sh/helm/v4/cmd/helm",
+}
+_KUBERNETES = {
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+}
+PROGRAMS = sorted(_KUBERNETES | set(_TARGETS) - {"kubernetes"})
+_STATIC = {"pause"}
+_BUILD_SECONDS = 3600
+
+
+def program(name: str) -> Path:
+    """Return the program `name` of :data:`PROGRAMS`, compiling its module when sources, version or flags are
+    new.
+
+    Raises:
+        ClusterError: the module does not compile (or cannot be downloaded).
+    """
+    module = "kubernetes" if name in _KUBERNETES else name
+    folder = MODULES / module
+    sources = [path for pattern in ("go.mod", "go.sum", "*.go") for path in folder.glob(pattern)]
+    key = digest([*file_parts(folder, sources), *_command(Path(), module)])
+    return built_once(module, key, lambda output: _compile(output, module)) / name
+
+
+def kubernetes_version() -> str:
+    """Return the version of Kubernetes that is compiled, as its go.mod says."""
+    said = (MODULES / "kubernetes" / "go.mod").read_text()
+    found = re.search(r"^(?:require)?\s*k8s\.io/kubernetes v(\S+)", said, re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def _compile(output: Path, module: str) -> None:
+    print(f"cluster: compiling {module}", file=sys.stderr, flush=True)
+    environment = {**os.environ, "GOFLAGS": ""} | ({"CGO_ENABLED": "0"} if module in _STATIC else {})
+    command = _command(output, module)
+    done = subprocess.run(
+        command,
+        cwd=MODULES / module,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_SECONDS,
+    )
+    if done.returncode != 0:
+        raise ClusterError(f"{' '.join(command)} in {MODULES / module}:\n{done.stderr[-4000:]}")
+
+
+def _command(output: Path, module: str) -> list[str]:
+    target, flags = _TARGETS[module], "-s -w"
+    if module == "kubernetes":
+        flags += f" -X k8s.io/component-base/version.gitVersion=v{kubernetes_version()}"
+    # A folder as output keeps the tools' own names; etcd's package is called "server".
+    written = f"{output}/" if target == "tool" else f"{output}/{module}"
+    return ["go", "build", "-buildvcs=false", "-trimpath", "-ldflags", flags, "-o", written, target]

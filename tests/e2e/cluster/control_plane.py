@@ -1,0 +1,116 @@
+"""The control plane: etcd, API server, controllers, scheduler and DNS, all in the hub's sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster.addresses import Addresses
+from cluster.binaries import program
+from cluster.certificates import Authority
+from cluster.rest import Rest
+from cluster.sandbox import Sandbox
+from cluster.waiting import wait_for
+
+_READY_SECONDS = 120
+# A node is lost after this long without a heartbeat; kubelets send one every two seconds (node.py).
+NODE_GRACE_SECONDS = 15
+
+
+class ControlPlane:
+    """What nodes and tests talk to; `identity` and `admin` are an administrator's."""
+
+    def __init__(self, state: Path, addresses: Addresses, hub: Sandbox) -> None:
+        self._state = state
+        self._addresses = addresses
+        self._hub = hub
+        self.server = f"https://{addresses.api}:6443"
+        self.authority = Authority(state)
+        self.identity = self.authority.issue("admin", "admin", "system:masters")
+        self.admin = self.authority.kubeconfig("admin", self.server, self.identity)
+
+    def rest(self) -> Rest:
+        """Return a plain reader of the API, as administrator."""
+        return Rest(self.server, self.authority.ca, self.identity)
+
+    def start(self) -> None:
+        """Start everything and return when the API server says that it is ready."""
+        self._hub.start(
+            "etcd",
+            program("etcd"),
+            f"--data-dir={self._state / 'etcd' / 'data'}",
+            "--unsafe-no-fsync",  # the data need not outlive the machine
+            "--log-level=warn",
+        )
+        self._start_api_server()
+        rest = self.rest()
+        wait_for("the API server", rest.is_ready, _READY_SECONDS, self._hub.ended)
+        self._start_controllers()
+        self._start_dns()
+
+    def _start_api_server(self) -> None:
+        api, state = self._addresses.api, self._state
+        names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
+        serving = self.authority.issue(
+            "apiserver",
+            "kube-apiserver",
+            None,
+            [str(api), "127.0.0.1", str(self._addresses.api_service), *names],
+        )
+        tokens = self.authority.signing_key("service-accounts")
+        self._hub.start(
+            "kube-apiserver",
+            program("kube-apiserver"),
+            f"--advertise-address={api}",
+            "--etcd-servers=http://127.0.0.1:2379",
+            "--secure-port=6443",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            f"--client-ca-file={self.authority.ca}",
+            f"--service-account-key-file={tokens.certificate}",
+            f"--service-account-signing-key-file={tokens.key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-cluster-ip-range={self._addresses.services}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged",
+            f"--kubelet-client-certificate={self.identity.certificate}",
+            f"--kubelet-client-key={self.identity.key}",
+            f"--kubelet-certificate-authority={self.authority.ca}",
+            "--kubelet-preferred-address-types=InternalIP",  # nodes' names are in no DNS
+            f"--cert-dir={state / 'apiserver'}",
+        )
+
+    def _start_controllers(self) -> None:
+        for name, options in {
+            "kube-controller-manager": [
+                f"--service-account-private-key-file={self._state / 'service-accounts.key'}",
+                f"--root-ca-file={self.authority.ca}",
+                "--use-service-account-credentials",
+                "--kube-api-qps=500",
+                "--kube-api-burst=1000",
+                "--node-monitor-period=1s",
+                f"--node-monitor-grace-period={NODE_GRACE_SECONDS}s",
+            ],
+            "kube-scheduler": ["--kube-api-qps=500", "--kube-api-burst=1000"],
+        }.items():
+            pair = self.authority.issue(name, f"system:{name}")
+            config = self.authority.kubeconfig(name, self.server, pair)
+            self._hub.start(
+                name,
+                program(name),
+                f"--kubeconfig={config}",
+                f"--authentication-kubeconfig={config}",
+                f"--authorization-kubeconfig={config}",
+                f"--cert-dir={self._state / name}",
+                "--leader-elect=false",
+                *options,
+            )
+
+    def _start_dns(self) -> None:
+        # On the hub and not in a pod: names must resolve whichever node a test has cut off.
+        corefile = self._state / "Corefile"
+        corefile.write_text(
+            f".:53 {{\n  bind {self._addresses.api}\n  errors\n  kubernetes cluster.local in-addr.arpa {{\n"
+            f"    kubeconfig {self.admin}\n    ttl 5\n  }}\n}}\n"
+        )
+        self._hub.start("coredns", program("coredns"), "-conf", corefile)

@@ -1,0 +1,3 @@
+module gradsieve.io/tests/pause
+
+go 1.26.0

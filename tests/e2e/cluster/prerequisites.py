@@ -1,0 +1,67 @@
+"""What a machine must offer before a cluster can start on it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from cluster.errors import ClusterUnavailable
+
+GO = (1, 26)
+# Program -> Debian package, for a message that can be acted on.
+PROGRAMS = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "nft": "nftables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
+}
+_PLUGIN_FOLDERS = [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
+
+
+def missing() -> list[str]:
+    """Return what this machine lacks, one readable item each; empty when a cluster can start."""
+    lacks = [] if os.geteuid() == 0 else ["root (namespaces, cgroups and mounts are its alone)"]
+    lacks += [
+        f"{program} (Debian package {package})"
+        for program, package in PROGRAMS.items()
+        if not shutil.which(program)
+    ]
+    if plugin_folder() is None:
+        lacks.append("the CNI plug-ins bridge and host-local (Debian package containernetworking-plugins)")
+    if (version := go_version()) is None or version < GO:
+        found = "none" if version is None else ".".join(map(str, version))
+        lacks.append(f"Go {'.'.join(map(str, GO))} or newer (found: {found})")
+    return lacks
+
+
+def require() -> None:
+    """Raise unless this machine can carry a cluster.
+
+    Raises:
+        ClusterUnavailable: something is missing.
+    """
+    if lacks := missing():
+        raise ClusterUnavailable(f"a test cluster needs: {'; '.join(lacks)}")
+
+
+def plugin_folder() -> Path | None:
+    """Return the folder of the CNI plug-ins, wherever the distribution keeps them."""
+    return next((folder for folder in _PLUGIN_FOLDERS if (folder / "bridge").exists()), None)
+
+
+def go_version() -> tuple[int, int] | None:
+    """Return major and minor version of the Go tools on PATH, or None without any."""
+    if not shutil.which("go"):
+        return None
+    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True, timeout=60).stdout
+    found = re.match(r"go(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else None

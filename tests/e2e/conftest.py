@@ -1,0 +1,52 @@
+"""The cluster of the end-to-end tests: one for the whole session, started when the first test asks for it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import prerequisites
+from cluster.external import KUBECONFIG, ExternalCluster
+from cluster.local import Cluster
+
+REQUIRED = "GRADSIEVE_REQUIRE_CLUSTER"
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("e2e")
+
+
+@pytest.fixture(scope="session")
+def machine():
+    """Nothing; a machine that cannot carry a cluster skips what asks for it."""
+    if lacks := prerequisites.missing():
+        message = f"a test cluster needs: {'; '.join(lacks)}"
+        if os.environ.get(REQUIRED) == "1":
+            pytest.fail(f"{message} ({REQUIRED}=1 makes this a failure)")
+        pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def cluster(request) -> Iterator[Cluster | ExternalCluster]:
+    """Three nodes on this machine, or the cluster that GRADSIEVE_E2E_KUBECONFIG names."""
+    if KUBECONFIG in os.environ:
+        with ExternalCluster() as external:
+            yield external
+    else:
+        request.getfixturevalue("machine")
+        with Cluster.start(nodes=3, name="e2e") as local:
+            yield local
+
+
+@pytest.fixture
+def namespace(cluster) -> Iterator[str]:
+    """A namespace of the test's own that enforces *restricted* pod security; removed afterwards."""
+    name = cluster.create_namespace(f"e2e-{uuid.uuid4().hex[:8]}")
+    yield name
+    cluster.delete_namespace(name)
