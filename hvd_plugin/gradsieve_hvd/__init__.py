@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gradsieve.schedule import DensityWarmup
     from gradsieve_hvd.checkpoint import load_state_dict, state_dict
     from gradsieve_hvd.compressor import Compression, HorovodCompressor, statistics
+    from gradsieve_hvd.job_settings import job_compression
     from gradsieve_hvd.step_counter import StepStatistics
 
 # Imported when first used: the command line should not wait seconds for torch.
@@ -51,6 +52,7 @@ _HOMES = {
         "state_dict",
     ),
     "gradsieve_hvd.compressor": ("Compression", "HorovodCompressor", "statistics"),
+    "gradsieve_hvd.job_settings": ("job_compression",),
     "gradsieve_hvd.step_counter": ("StepStatistics",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -68,6 +70,7 @@ __all__ = [
     "PayloadError",
     "RankMismatch",
     "StepStatistics",
+    "job_compression",
     "load_state_dict",
     "state_dict",
     "statistics",

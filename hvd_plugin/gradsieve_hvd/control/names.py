@@ -22,6 +22,7 @@ READ_ONLY_LISTEN = "GRADSIEVE_READONLY_LISTEN"
 # Environment variables that only ranks see, or processes below an agent.
 JOB_GENERATION = "GRADSIEVE_JOB_GENERATION"
 RUN_ID = "GRADSIEVE_RUN_ID"
+COMPRESSION = "GRADSIEVE_COMPRESSION"
 
 # Files of a TLS directory.
 CA_CERTIFICATE = "ca.crt"
