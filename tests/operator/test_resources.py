@@ -17,6 +17,7 @@ from gradsieve_operator.resources import (
     worker,
 )
 from gradsieve_operator.spec import HorovodJob
+from gradsieve_operator.spec.values import MAX_WORKERS
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 OWNER = {
@@ -289,7 +290,7 @@ names = st.from_regex(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?", fullmatch=True)
 group_names = names.filter(lambda name: name != "coordinator")
 
 
-@given(names, group_names, labels, labels, st.integers(1, 512), st.integers(1, 10**9), st.booleans())
+@given(names, group_names, labels, labels, st.integers(1, MAX_WORKERS), st.integers(1, 10**9), st.booleans())
 def test_names_are_valid_nothing_of_the_users_is_lost_and_nothing_is_changed(
     name, group, user_labels, user_annotations, replicas, generation, tolerates
 ):
@@ -320,8 +321,8 @@ def test_two_incarnations_never_share_a_name(which):
 
 
 def test_the_longest_names_still_fit():
-    job = jobs.job(jobs.group("g" * 40, 512), name="j" * 63)
-    pod = build(job, index=511, generation=10**9)
+    job = jobs.job(jobs.group("g" * 40, MAX_WORKERS), name="j" * 63)
+    pod = build(job, index=MAX_WORKERS - 1, generation=10**9)
     assert len(pod["spec"]["hostname"]) <= 63
     assert len(contract.service_address(pod["spec"]["hostname"], job.name, "n" * 63)) <= 253
     assert len(pod["metadata"]["name"]) <= 253
