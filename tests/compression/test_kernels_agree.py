@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_laws import DENSITY, SCALE, WARM, agree, same_bits, steps
 
-from gradsieve import GroupTopKSelector, LaplaceSelector, Selection, TopKSelector
+from gradsieve import GroupTopKSelector, LaplaceSelector, TopKSelector
 from gradsieve.kernels import parts
 from gradsieve.kernels.cpu import CpuSum
 from gradsieve.kernels.reference import ReferenceSum
@@ -17,42 +18,8 @@ RULES = [
     LaplaceSelector((0.8, 1.25)),
     *(GroupTopKSelector(size) for size in (1, 7, 32, 64, 100, 1024)),
 ]
-TIED = [0.0, -0.0, 1.0, -1.0, 2.0, 1e-45, -1e-45, 1e-38, 3e38, -3e38]
-NUMBER = st.one_of(st.sampled_from(TIED), st.floats(-(2.0**126), 2.0**126, width=32))
-WARM = st.one_of(st.none(), st.floats(0, 2.0**127, width=32))
 THREADS = st.sampled_from([1, 2, 3])
-DENSITY = st.sampled_from([0.001, 0.01, 0.1, 0.5, 1.0])
-SCALE = st.sampled_from([1.0, 0.5, 2.0**-16, 3.0, 1 / 3])
-
-
-@st.composite
-def numbers(draw, length: int) -> torch.Tensor:
-    """Return fp32 [length]: a drawn pattern, repeated, with drawn numbers in a few places."""
-    pattern = draw(st.lists(NUMBER, min_size=1, max_size=24))
-    values = torch.tensor(pattern).repeat(-(-length // len(pattern)))[:length].clone()
-    for place, number in draw(st.lists(st.tuples(st.integers(0, max(length - 1, 0)), NUMBER), max_size=12)):
-        if length:
-            values[place] = number
-    return values
-
-
-@st.composite
-def steps(draw) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a gradient and a residual of the same length."""
-    length = draw(st.one_of(st.integers(0, 130), st.integers(1000, 4200)))
-    return draw(numbers(length)), draw(numbers(length))
-
-
-def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return torch.equal(first.contiguous().view(torch.int32), second.contiguous().view(torch.int32))
-
-
-def agree(first: Selection, second: Selection) -> bool:
-    return (
-        torch.equal(first.indices, second.indices)
-        and same_bits(first.values, second.values)
-        and first.threshold == second.threshold
-    )
+STEPS = steps(st.one_of(st.integers(0, 130), st.integers(1000, 4200)))
 
 
 @contextmanager
@@ -70,7 +37,7 @@ def using(threads: int):
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @settings(max_examples=60, deadline=None)
-@given(threads=THREADS, step=steps(), scale=SCALE, density=DENSITY, warm=WARM)
+@given(threads=THREADS, step=STEPS, scale=SCALE, density=DENSITY, warm=WARM)
 def test_cpu_loops_select_what_the_reference_selects(rule, threads, step, scale, density, warm):
     gradient, residual = step
     outs = torch.empty_like(residual), torch.empty_like(residual)
@@ -86,7 +53,7 @@ def test_cpu_loops_select_what_the_reference_selects(rule, threads, step, scale,
 @settings(max_examples=60, deadline=None)
 @given(
     threads=THREADS,
-    step=steps(),
+    step=STEPS,
     patterns=st.lists(st.integers(0, 0x7F800000), min_size=1, max_size=6),
     margin=st.sampled_from([0, 1 << 21, 1 << 30]),
     likely=st.booleans(),
@@ -116,7 +83,7 @@ def test_what_is_not_finite_is_among_the_values_of_every_kernel(rule, bad):
 
 
 @settings(max_examples=60, deadline=None)
-@given(threads=THREADS, step=steps())
+@given(threads=THREADS, step=STEPS)
 def test_the_mean_magnitude_is_the_same_everywhere(threads, step):
     numbers_N = step[0]
     with using(threads):
@@ -128,7 +95,7 @@ def test_the_mean_magnitude_is_the_same_everywhere(threads, step):
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @settings(max_examples=60, deadline=None)
-@given(threads=THREADS, step=steps(), density=DENSITY, warm=WARM, share=st.sampled_from([1.0, 0.75, 0.0]))
+@given(threads=THREADS, step=STEPS, density=DENSITY, warm=WARM, share=st.sampled_from([1.0, 0.75, 0.0]))
 def test_what_is_left_of_a_selection_is_the_same_everywhere(rule, threads, step, density, warm, share):
     gradient, residual = step
     left = []

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Protocol
+
+import torch
 from torch import Tensor
 
 from gradsieve.accumulated import Accumulated
 from gradsieve.kernels.cpu import CpuSum
 from gradsieve.kernels.reference import ReferenceSum
 
-__all__ = ["accumulate", "as_accumulated"]
+__all__ = ["Kernel", "accumulate", "as_accumulated", "kernel_for"]
+
+
+class Kernel(Protocol):
+    """Makes accumulated gradients."""
+
+    def __call__(self, accumulated: Tensor) -> Accumulated:
+        """Return fp32 [N], flat and contiguous, as an accumulated gradient; not mutated."""
+        ...
+
+    def of(self, gradient: Tensor, scale: float, residual: Tensor, out: Tensor) -> Accumulated:
+        """Return ``gradient * scale + residual``; see :func:`accumulate`."""
+        ...
 
 
 def accumulate(gradient: Tensor, scale: float, residual: Tensor, out: Tensor) -> Accumulated:
@@ -17,12 +33,27 @@ def accumulate(gradient: Tensor, scale: float, residual: Tensor, out: Tensor) ->
     ``gradient`` may have any shape, strides and floating-point dtype; only ``out`` is mutated, at the latest
     when the result is asked for its tensor. Product and sum are rounded one after the other.
     """
-    kernel = CpuSum if out.is_cpu else ReferenceSum
-    return kernel.of(gradient, scale, residual, out)
+    return kernel_for(out.device).of(gradient, scale, residual, out)
 
 
 def as_accumulated(numbers: Tensor | Accumulated) -> Accumulated:
     """Return fp32 [N], flat and contiguous, as something that selection rules can ask; not mutated."""
     if not isinstance(numbers, Tensor):
         return numbers
-    return CpuSum(numbers) if numbers.is_cpu else ReferenceSum(numbers)
+    return kernel_for(numbers.device)(numbers)
+
+
+def kernel_for(device: torch.device) -> Kernel:
+    """Return compiled loops for CPUs, triton kernels for GPUs if triton is installed, else the reference."""
+    if device.type == "cpu":
+        return CpuSum
+    return _for_gpus() if device.type == "cuda" else ReferenceSum
+
+
+@cache
+def _for_gpus() -> Kernel:
+    try:
+        from gradsieve.kernels.gpu import GpuSum  # late: without a GPU nobody should wait for this import
+    except ImportError:
+        return ReferenceSum
+    return GpuSum

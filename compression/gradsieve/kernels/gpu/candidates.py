@@ -1,0 +1,78 @@
+"""A list of elements on a GPU.
+
+Where the host waits for the device: when first asked for ``count_reaching`` or ``lowest``, for the values of
+all; later questions are answered from them, so that a bisection waits once. What is kept of them goes to the
+host for encoding in any case. And in ``nth_largest``, for its answer.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from gradsieve.kernels import loops
+from gradsieve.kernels.magnitude import SIGN_OFF, magnitude_of
+from gradsieve.selection import Selection
+
+
+class GpuCandidates:
+    """See :class:`gradsieve.accumulated.Candidates`: all those that reach ``pattern``."""
+
+    def __init__(self, places: Tensor, values: Tensor, pattern: int) -> None:
+        self._places = places
+        self._values = values
+        self._pattern = pattern
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return self._places.numel()
+
+    def count_reaching(self, pattern: int) -> int:
+        """Return how many of them reach ``pattern``; the first question waits for the device."""
+        if pattern <= self._pattern:
+            return self.count
+        return loops.count_reaching(self._on_host, pattern) if pattern <= SIGN_OFF else 0
+
+    def lowest(self) -> int:
+        """Return their smallest pattern, 0 if there are none; the first question waits for the device."""
+        return loops.lowest_pattern(self._on_host) if self.count else 0
+
+    def nth_largest(self, number: int) -> int:
+        """Return the ``number``-th largest pattern, by radix selection; waits for the device."""
+        return int(torch.kthvalue(self._patterns, self.count - number + 1).values)
+
+    def select(self, pattern: int, at_most: int | None = None) -> Selection:
+        """Return those that reach ``pattern``, of those at it only the first if they are too many.
+
+        Waits for nothing: how many they are is known by then.
+        """
+        kept, ties = self.count_reaching(pattern), self.count
+        if at_most is not None and kept > at_most:
+            kept, ties = at_most, at_most - self.count_reaching(pattern + 1)
+        if kept == self.count:
+            return Selection(self._places, self._values, magnitude_of(pattern))
+        tied = self._patterns == pattern
+        keep = (self._patterns > pattern) | (tied & (tied.cumsum(0) <= ties))
+        return Selection(
+            _compacted(self._places, keep, kept), _compacted(self._values, keep, kept), magnitude_of(pattern)
+        )
+
+    @property
+    def _patterns(self) -> Tensor:
+        return self._values.view(torch.int32) & SIGN_OFF
+
+    @cached_property
+    def _on_host(self) -> npt.NDArray[np.float32]:
+        values: npt.NDArray[np.float32] = self._values.cpu().numpy()
+        return values
+
+
+def _compacted(entries: Tensor, keep: Tensor, kept: int) -> Tensor:
+    """Return ``entries[keep]``, of which there are ``kept``: known, so that nobody waits for a count."""
+    slots = torch.where(keep, keep.cumsum(0) - 1, kept)  # all others share a slot that is cut off
+    return entries.new_empty(kept + 1).scatter_(0, slots, entries)[:kept]
