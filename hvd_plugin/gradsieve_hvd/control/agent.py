@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import signal
+import ssl
 import tempfile
 import time
 from collections.abc import Coroutine
@@ -207,6 +208,8 @@ class Agent:
             self._do(self._end_runs(fields.text("id", most=64, empty=True), fields.text("ask", most=64)))
         elif kind == "fence":
             raise _Over(FENCED_STATUS, f"fenced: {fields.text('reason')}")
+        elif kind == "refused":
+            raise LaunchError(f"refused: {fields.text('reason')}")
         elif kind == "over" and self._settings.once:
             raise _Over(fields.integer("status", 0, 255), "the job is over")
 
@@ -272,6 +275,9 @@ async def run_agent(settings: AgentSettings) -> int:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError | aiohttp.ClientSSLError | aiohttp.ClientConnectorCertificateError):
+        hint = "are both sides' certificates of one `gradsieve certificates` call, and still valid?"
+        return f"TLS failed ({error}): {hint}"
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.strerror:
         return error.os_error.strerror
     return str(error) or repr(error)

@@ -113,7 +113,10 @@ class Api:
 
     async def _stop(self, request: web.Request) -> web.Response:
         reason = (await _body(request, "stop")).text("reason", most=1024)
-        await self._decisions.stop(reason)
+        try:
+            await self._decisions.stop(reason)
+        except TimeoutError as error:
+            raise Refused("some ranks have not ended yet: ask for the status, or stop again", 504) from error
         return web.json_response({"state": self._decisions.ledger.state})
 
     async def _agent(self, request: web.Request) -> web.WebSocketResponse:
@@ -180,7 +183,7 @@ async def _refuse(connection: AgentConnection, error: Exception) -> None:
     if isinstance(error, Fenced):
         await connection.send({"type": "fence", "reason": reason})
         await connection.close(CLOSE_FENCED, "fenced")
-    elif isinstance(error, Refused) and error.status == _FORBIDDEN:
-        await connection.close(CLOSE_FORBIDDEN, reason)
-    else:
-        await connection.close(CLOSE_MALFORMED, reason)
+        return
+    await connection.send({"type": "refused", "reason": reason})
+    forbidden = isinstance(error, Refused) and error.status == _FORBIDDEN
+    await connection.close(CLOSE_FORBIDDEN if forbidden else CLOSE_MALFORMED, "refused")

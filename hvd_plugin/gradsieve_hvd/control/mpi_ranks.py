@@ -28,7 +28,7 @@ from gradsieve_hvd.launcher.python_command import rank_command
 
 _VERSION_SECONDS = 20.0
 _GRACE_SECONDS = 5.0
-_VERSION = re.compile(r"Open MPI\)? ?v?(\d+)\.")
+_VERSION = re.compile(r"\((?:Open MPI|OpenRTE)\) v?(\d+)\.")
 
 
 def mpirun_major(mpirun: str) -> int:

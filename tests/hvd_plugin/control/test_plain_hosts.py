@@ -162,3 +162,38 @@ def test_the_module_is_the_command():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert {"agent", "coordinator", "certificates", "launch-agent"} <= set(done.stdout.split())
+
+
+# In the first generation the ranks wait for ever; in the next they go through.
+AGAIN = """
+import os, time
+import horovod.torch as hvd, torch
+hvd.init()
+generation = int(os.environ["GRADSIEVE_JOB_GENERATION"])
+print("generation", generation, "size", hvd.size(), "host", os.environ["GRADSIEVE_HOST"], flush=True)
+while generation == 1:
+    hvd.allreduce(torch.ones(1), name="wait")
+    time.sleep(0.1)
+print("sum", hvd.allreduce(torch.ones(1), op=hvd.Sum).item(), flush=True)
+"""
+
+
+@pytest.mark.timeout(560)
+@pytest.mark.parametrize("without", [False, True], ids=["with a new agent", "without the lost host"])
+def test_after_a_lost_host_the_survivors_start_anew(spread_job, without):
+    job = spread_job
+    agents = {host: job.agent(host) for host in ("h0", "h1", "h2")}
+    options = ["--hosts", "h0,h1,h2", *(["--min-hosts", "2"] if without else [])]
+    coordinator = job.coordinator(*options, "--", "python", "-c", AGAIN)
+    coordinator.wait_for("generation 1 size 3", 150, times=3)
+    agents["h1"].signal(signal.SIGKILL)
+    coordinator.wait_for("Lost: lost h1: the ranks were ended on all hosts")
+    assert job.left_over_ranks(generation="1") == []
+    if not without:
+        coordinator.wait_for("roster of generation 2")
+        job.agent("h1")
+    assert coordinator.wait(150) == 0, coordinator.text()
+    size = 2 if without else 3
+    assert coordinator.text().count(f"generation 2 size {size}") == size
+    assert coordinator.text().count(f"sum {size}.0") == size
+    assert [agents[host].process.poll() for host in ("h0", "h2")] == [None, None]
