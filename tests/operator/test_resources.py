@@ -226,7 +226,7 @@ def test_the_shared_children():
                 "from": [
                     {
                         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "gs"}},
-                        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "gradsieve"}},
+                        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "gradsieve-operator"}},
                     }
                 ],
                 "ports": [{"protocol": "TCP", "port": 7443}],

@@ -45,7 +45,7 @@ def keep_running(world: World) -> Decision:
         or _success(world)
         or _deadline(world)
         or _count_losses(world)
-        or _unbound(world)
+        or _unplaced(world)
         or _resume(world)
         or _fill(world)
         or steer(world, present(world))
@@ -140,16 +140,18 @@ def _pause(coordinator: Pod | None, world: World) -> float:
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(world.progress.restarts, 10))
 
 
-def _unbound(world: World) -> Decision | None:
-    """Take back replacements whose place was taken by something else."""
+def _unplaced(world: World) -> Decision | None:
+    """Take back replacements that were refused, or whose place was taken by something else; then pause."""
     late = [pod for pod in newest(world.pods).values() if unbound_too_long(pod, world)]
-    if not late:
+    if not late and not world.refused:
         return None
     progress = pause_placement(world, world.progress)
     progress = replace(progress, absent=tuple(sorted({*progress.absent, *(pod.host for pod in late)})))
-    word = Word("PlaceTaken", f"{late[0].name} was not bound in time: {late[0].message}")
+    word = Word("Refused", world.refused)
+    if late:
+        word = Word("PlaceTaken", f"{late[0].name} was not bound in time: {late[0].message}")
     actions: tuple[Action, ...] = (Record(progress), *(delete(pod, world, grace=0) for pod in late))
-    return Decision(actions, progress, admitted=placed(), degraded=word, again=progress.retry_at - world.now)
+    return Decision(actions, progress, admitted=placed(), degraded=word, again=0.0)
 
 
 def _resume(world: World) -> Decision | None:

@@ -21,7 +21,7 @@ class Neighbours:
     """
 
     operator_namespace: str = ""
-    operator_labels: tuple[tuple[str, str], ...] = (("app.kubernetes.io/name", "gradsieve"),)
+    operator_labels: tuple[tuple[str, str], ...] = (("app.kubernetes.io/name", "gradsieve-operator"),)
     monitoring_label: str = "gradsieve.io/monitoring"
 
 

@@ -1,0 +1,223 @@
+"""The API server: raw JSON in, raw JSON out, every call with a deadline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from gradsieve_operator.cluster.access import Access
+from gradsieve_operator.errors import OperatorError
+from gradsieve_operator.resources import Manifest
+
+FIELD_MANAGER = "gradsieve-operator"
+PAGE = 500
+"""Objects per page of a list: the server's memory and ours stay small in large clusters."""
+
+_CALL_SECONDS = 30.0
+_WATCH_SECONDS = 300
+_SILENCE_SECONDS = 90.0
+"""A watch that brings not even a bookmark, which comes every minute, is dead."""
+
+_PLURALS = {
+    "ConfigMap": "configmaps",
+    "Lease": "leases",
+    "NetworkPolicy": "networkpolicies",
+    "Node": "nodes",
+    "Pod": "pods",
+    "Secret": "secrets",
+    "Service": "services",
+    "ServiceAccount": "serviceaccounts",
+}
+_REFUSALS = frozenset({400, 403, 422})
+
+
+class ApiError(OperatorError):
+    """The API server answered with an error, or not at all.
+
+    Attributes:
+        status: of the answer; 0 without one.
+        reason: the server's word for it.
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+    @property
+    def refusal(self) -> bool:
+        """Whether the server will not have this object: a quota, a webhook, a LimitRange, missing rights."""
+        return self.status in _REFUSALS
+
+
+def path(api_version: str, plural: str, namespace: str | None = None, name: str | None = None) -> str:
+    """Return the path of a collection, or of one object."""
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    place = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{place}/{plural}" + (f"/{name}" if name else "")
+
+
+def path_of(manifest: Mapping[str, Any]) -> str:
+    """Return the path of one of our children."""
+    metadata = manifest["metadata"]
+    plural = _PLURALS[manifest["kind"]]
+    return path(manifest["apiVersion"], plural, metadata["namespace"], metadata["name"])
+
+
+class Api:
+    """A client of the API server; use as an asynchronous context manager.
+
+    Args:
+        access: to the server.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(ssl=self._access.tls or True, limit=64)
+        timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, where: str, **query: str) -> Manifest:
+        """Return an object, or a list that fits into one page."""
+        return await self._call("GET", where, query=query)
+
+    async def find(self, where: str) -> Manifest | None:
+        """Return an object, None if it is not there."""
+        try:
+            return await self.get(where)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def pages(self, where: str, **query: str) -> AsyncIterator[Manifest]:
+        """Yield a list page by page, each as the server sends it."""
+        more = ""
+        while True:
+            page = await self.get(where, limit=str(PAGE), **query, **({"continue": more} if more else {}))
+            yield page
+            more = page["metadata"].get("continue", "")
+            if not more:
+                return
+
+    async def watch(self, where: str, version: str, **query: str) -> AsyncIterator[Manifest]:
+        """Yield what changes in a collection after ``version``, bookmarks included, until the server ends it.
+
+        Raises:
+            ApiError: with status 410, ``version`` is too old: list again.
+        """
+        asked = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=_SILENCE_SECONDS)
+        try:
+            async with self._started().get(
+                self._access.url + where,
+                params={**asked, **query},
+                headers=self._access.headers(),
+                timeout=timeout,
+            ) as answer:
+                await _check(answer)
+                async for event in _lines(answer.content):
+                    if event["type"] == "ERROR":
+                        raise _error(int(event["object"].get("code", 500)), event["object"])
+                    yield event
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "Unreachable", f"watch of {where}: {error or type(error).__name__}") from error
+
+    async def apply(self, manifest: Manifest) -> Manifest:
+        """Make or change a child by server-side apply, as our field manager."""
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self._call("PATCH", path_of(manifest), manifest, query, "application/apply-patch+yaml")
+
+    async def merge(self, where: str, change: Mapping[str, Any]) -> Manifest:
+        """Merge ``change`` into an object or one of its subresources."""
+        return await self._call("PATCH", where, change, {}, "application/merge-patch+json")
+
+    async def create(self, where: str, manifest: Mapping[str, Any]) -> Manifest:
+        """Create an object in the collection at ``where``."""
+        return await self._call("POST", where, manifest)
+
+    async def replace(self, where: str, manifest: Mapping[str, Any]) -> Manifest:
+        """Replace an object, if its resourceVersion is still that of ``manifest``."""
+        return await self._call("PUT", where, manifest)
+
+    async def delete(self, where: str, *, uid: str, grace: int | None = None) -> None:
+        """Delete an object if it still is the one with ``uid``; what it owns goes in the background."""
+        options: dict[str, Any] = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        try:
+            await self._call("DELETE", where, options)
+        except ApiError as error:
+            # Gone, or another object has taken the name: either way that one is no more.
+            if error.status not in (404, 409):
+                raise
+
+    async def _call(
+        self,
+        method: str,
+        where: str,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        kind: str = "application/json",
+    ) -> Manifest:
+        headers = {**self._access.headers(), "Content-Type": kind, "Accept": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            async with self._started().request(
+                method, self._access.url + where, params=query, data=data, headers=headers
+            ) as answer:
+                await _check(answer)
+                found: Manifest = json.loads(await answer.read())
+                return found
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ApiError(0, "Unreachable", f"{method} {where}: {error or type(error).__name__}") from error
+
+    def _started(self) -> aiohttp.ClientSession:
+        assert self._session is not None, "use the client as a context manager"
+        return self._session
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[Manifest]:
+    """Yield a stream's JSON objects; a line may be longer than the reader's buffer."""
+    rest = bytearray()
+    async for chunk in content.iter_any():
+        rest += chunk
+        while (end := rest.find(b"\n")) >= 0:
+            line = bytes(rest[:end])
+            del rest[: end + 1]
+            if line.strip():
+                yield json.loads(line)
+
+
+async def _check(answer: aiohttp.ClientResponse) -> None:
+    if answer.status < 400:
+        return
+    text = await answer.text()
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = {"message": text[:500]}
+    raise _error(answer.status, found if isinstance(found, dict) else {})
+
+
+def _error(status: int, found: Mapping[str, Any]) -> ApiError:
+    return ApiError(status, str(found.get("reason", "")), str(found.get("message", f"status {status}")))

@@ -1,0 +1,113 @@
+"""Calls to a job's coordinator over mutual TLS, straight to its pod."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from gradsieve_operator import contract
+from gradsieve_operator.decide import CoordinatorStatus
+from gradsieve_operator.errors import OperatorError
+from gradsieve_operator.resources import Manifest
+
+_CALL_SECONDS = 5.0
+_STOP_SECONDS = 22.0
+_MOST_BYTES = 8 << 20
+
+
+class CoordinatorError(OperatorError):
+    """A coordinator did not answer, or refused."""
+
+
+def context_of(secret: Manifest) -> ssl.SSLContext:
+    """Return the TLS context of the operator for one job, from the Secret with its certificate."""
+    data = {name: base64.b64decode(value) for name, value in secret["data"].items()}
+    context = ssl.create_default_context(cadata=data[contract.CA_CERTIFICATE].decode())
+    # The interface takes files only; the key lies in a file of our own for no longer than it is read.
+    with tempfile.TemporaryDirectory(prefix="gradsieve-") as folder:
+        chain, key = Path(folder) / contract.CERTIFICATE, Path(folder) / contract.PRIVATE_KEY
+        chain.write_bytes(data[contract.CERTIFICATE])
+        key.touch(mode=0o600)
+        key.write_bytes(data[contract.PRIVATE_KEY])
+        context.load_cert_chain(chain, key)
+    return context
+
+
+class Coordinator:
+    """One coordinator.
+
+    Args:
+        session: makes the calls.
+        address: of its pod.
+        context: with the operator's certificate for that job.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, address: str, context: ssl.SSLContext) -> None:
+        host = f"[{address}]" if ":" in address else address
+        self._url = f"https://{host}:{contract.COORDINATOR_PORT}"
+        self._session, self._context = session, context
+
+    async def status(self) -> CoordinatorStatus:
+        """Return what it says of itself."""
+        return read_status(await self._call("GET", contract.PATH_STATUS))
+
+    async def put_roster(self, roster: Mapping[str, Any]) -> None:
+        """Tell it who takes part."""
+        await self._call("PUT", contract.PATH_ROSTER, roster)
+
+    async def put_plan(self, plan: Mapping[str, Any]) -> None:
+        """Tell it how ranks should compress."""
+        await self._call("PUT", contract.PATH_PLAN, plan)
+
+    async def stop(self, reason: str) -> None:
+        """Ask it to end the ranks; returns when they have ended."""
+        await self._call("POST", contract.PATH_STOP, {"reason": reason}, _STOP_SECONDS)
+
+    async def _call(
+        self, method: str, where: str, body: Mapping[str, Any] | None = None, seconds: float = _CALL_SECONDS
+    ) -> dict[str, Any]:
+        try:
+            async with self._session.request(
+                method,
+                self._url + where,
+                json=body,
+                ssl=self._context,
+                server_hostname=contract.COORDINATOR_HOST,
+                timeout=aiohttp.ClientTimeout(total=seconds),
+                allow_redirects=False,
+            ) as answer:
+                if answer.status != 200:
+                    said = (await answer.content.read(1000)).decode(errors="replace")
+                    raise CoordinatorError(f"{method} {where}: status {answer.status}: {said}")
+                if (answer.content_length or 0) > _MOST_BYTES:
+                    raise CoordinatorError(f"{method} {where}: the answer has {answer.content_length} bytes")
+                found = await answer.json()
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise CoordinatorError(f"{method} {where}: {error or type(error).__name__}") from error
+        if not isinstance(found, dict):
+            raise CoordinatorError(f"{method} {where}: the answer is no object")
+        return found
+
+
+def read_status(found: Mapping[str, Any]) -> CoordinatorStatus:
+    """Read a coordinator's status; it is not trusted to be complete."""
+    plan = found.get("plan") or {}
+    registered = found.get("registered") or ()
+    return CoordinatorStatus(
+        generation=int(found.get("generation") or 0),
+        state=str(found.get("state") or contract.STATE_WAITING),
+        connected=frozenset(each["host"] for each in registered if each.get("connected")),
+        missing=tuple(found.get("missing") or ()),
+        lost=tuple(found.get("lostHosts") or ()),
+        message=str(found.get("message") or ""),
+        plan_generation=int(plan.get("generation") or 0),
+        applied_plan=int(plan.get("appliedGeneration") or 0),
+        telemetry=found.get("telemetry") or {},
+        committed_step=found.get("committedStep"),
+    )

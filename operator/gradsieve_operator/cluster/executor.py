@@ -1,0 +1,120 @@
+"""Carrying out a decision, action by action, in its order."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from gradsieve_operator import contract, resources
+from gradsieve_operator.certificates import issue
+from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.coordinator import CoordinatorError
+from gradsieve_operator.cluster.observer import Memory, Seen
+from gradsieve_operator.cluster.planning import Planning
+from gradsieve_operator.decide import (
+    Action,
+    Create,
+    DeleteJob,
+    DeletePod,
+    IssueCertificates,
+    PutPlan,
+    PutRoster,
+    Record,
+    Stop,
+)
+from gradsieve_operator.resources import Manifest
+from gradsieve_operator.spec import HorovodJob
+from gradsieve_operator.status import record
+
+_log = logging.getLogger(__name__)
+
+
+class Executor:
+    """Turns actions into calls.
+
+    Args:
+        api: the server.
+        planning: told of places that are taken; None when the operator does not plan.
+    """
+
+    def __init__(self, api: Api, planning: Planning | None) -> None:
+        self._api, self._planning = api, planning
+
+    async def carry_out(self, actions: Sequence[Action], seen: Seen, memory: Memory) -> bool:
+        """Do ``actions`` in their order; returns whether all of them were done.
+
+        The first one that is refused ends the round: ``memory.refused`` then says why, and the next decision
+        starts from what stands.
+
+        Raises:
+            ApiError: the server failed or did not answer; what was done stands, and is seen the next time.
+        """
+        job = seen.world.job
+        pods = [
+            each.manifest for each in actions if isinstance(each, Create) and each.manifest["kind"] == "Pod"
+        ]
+        memory.refused = ""
+        if self._planning is not None and pods:
+            # Before anything is awaited: no other job may plan with the same places.
+            self._planning.promise(f"{job.namespace}/{job.name}", pods)
+        try:
+            for action in actions:
+                await self._do(action, job, seen, memory)
+        except ApiError as error:
+            if self._planning is not None:
+                self._planning.withdraw(pods)
+            if not (error.refusal and pods):
+                raise
+            memory.refused = str(error)
+            return False
+        except CoordinatorError as error:
+            _log.info("%s/%s: %s", job.namespace, job.name, error)
+            return False
+        return True
+
+    async def _do(self, action: Action, job: HorovodJob, seen: Seen, memory: Memory) -> None:
+        match action:
+            case Create(manifest):
+                await self._api.apply(manifest)
+                memory.children.add((manifest["kind"], manifest["metadata"]["name"]))
+            case DeletePod(name, uid, grace):
+                await self._api.delete(path("v1", "pods", job.namespace, name), uid=uid, grace=grace)
+            case IssueCertificates(hosts):
+                await self._issue(job, hosts, memory)
+            case Record(progress):
+                await write_status(self._api, job, {"progress": record(progress)})
+            case DeleteJob():
+                await self._api.delete(job_path(job), uid=job.uid)
+            case PutRoster() | PutPlan() | Stop() if seen.coordinator is None:
+                raise CoordinatorError("the coordinator has no address yet")
+            case PutRoster(roster):
+                await seen.coordinator.put_roster(roster)
+            case PutPlan(plan):
+                await seen.coordinator.put_plan(plan)
+            case Stop(reason):
+                with suppress(CoordinatorError):
+                    await seen.coordinator.stop(reason)
+
+    async def _issue(self, job: HorovodJob, hosts: Sequence[str], memory: Memory) -> None:
+        # Hundreds of keys take a noticeable time, which the other jobs should not wait for.
+        now = dt.datetime.now(dt.UTC)
+        made = await asyncio.to_thread(issue, job.name, job.namespace, hosts, now)
+        secrets: list[Manifest] = resources.certificate_secrets(job, made)
+        for secret in secrets:
+            await self._api.apply(secret)
+        memory.secrets, memory.context = {}, None
+
+
+def job_path(job: HorovodJob) -> str:
+    """Return the path of a job."""
+    return path(contract.API_VERSION, contract.JOB_PLURAL, job.namespace, job.name)
+
+
+async def write_status(api: Api, job: HorovodJob, change: Mapping[str, Any]) -> None:
+    """Merge ``change`` into the job's status, if it still is that job and not another of its name."""
+    body = {"metadata": {"uid": job.uid}, "status": dict(change)}
+    await api.merge(f"{job_path(job)}/status", body)

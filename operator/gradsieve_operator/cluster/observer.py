@@ -1,0 +1,184 @@
+"""Looking at a job: everything that a decision depends on, as it is now."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from gradsieve_operator import contract, resources
+from gradsieve_operator.cluster.api import Api, path
+from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, context_of
+from gradsieve_operator.cluster.planning import Planning
+from gradsieve_operator.decide import CoordinatorStatus, Placer, Pod, World, read_pod
+from gradsieve_operator.errors import SpecError
+from gradsieve_operator.resources import Manifest, Neighbours
+from gradsieve_operator.spec import Compression, CompressionPolicy, HorovodJob
+from gradsieve_operator.status import recall
+
+_TRUST_SECONDS = 60.0
+"""For how long a running job's Secrets, and its other children, are taken to be as they were."""
+
+
+@dataclass
+class Memory:
+    """What need not be asked for each time; losing it costs calls and nothing else.
+
+    Attributes:
+        until: when it is forgotten, of the monotonic clock.
+        secrets: name -> Secret.
+        context: of TLS, made from them.
+        children: kind and name of what was applied.
+        refused: why the API server refused a pod in the last round.
+        compression: what the job and its policy last said.
+    """
+
+    until: float = 0.0
+    secrets: dict[str, Manifest] = field(default_factory=dict)
+    context: ssl.SSLContext | None = None
+    children: set[tuple[str, str]] = field(default_factory=set)
+    refused: str = ""
+    compression: Compression | None = None
+
+    def expire(self) -> None:
+        """Forget what is too old."""
+        if time.monotonic() >= self.until:
+            self.secrets, self.context, self.children = {}, None, set()
+            self.until = time.monotonic() + _TRUST_SECONDS
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A job as it was found.
+
+    Attributes:
+        world: for the decision.
+        status: the job's status before.
+        coordinator: to talk to; None when it has no address yet.
+    """
+
+    world: World
+    status: Mapping[str, Any]
+    coordinator: Coordinator | None
+
+
+class Observer:
+    """Reads the API server and the coordinator.
+
+    Args:
+        api: the server.
+        session: for calls to coordinators.
+        planning: nodes and places; None when the operator may not see nodes.
+        neighbours: who besides a job's own pods may reach them.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        session: aiohttp.ClientSession,
+        planning: Planning | None,
+        neighbours: Neighbours,
+    ) -> None:
+        self._api, self._session, self._planning, self._neighbours = api, session, planning, neighbours
+
+    async def look(self, body: Mapping[str, Any], memory: Memory) -> Seen:
+        """Return the world around the job in ``body``.
+
+        Raises:
+            SpecError: the job, or the policy that it names, is not as it must be.
+            ApiError: the server did not answer.
+        """
+        memory.expire()
+        job, status = HorovodJob.parse(body), body.get("status") or {}
+        progress = recall(status)
+        pods = await self._pods(job)
+        if progress.started is None or not memory.secrets:
+            await self._read_secrets(job, memory)
+        authority = resources.common_authority(job, memory.secrets, ())
+        coordinator = self._coordinator(job, pods, memory) if authority is not None else None
+        world = World(
+            job=job,
+            progress=progress,
+            pods=pods,
+            children=frozenset(memory.children),
+            authority=authority,
+            certified=_certified(memory.secrets.get(contract.workers_secret(job.name))),
+            nodes=self._planning.states() if self._planning is not None else None,
+            coordinator=await _ask(coordinator),
+            compression=await self._compression(job, memory, running=progress.started is not None),
+            place=self._placer(job, progress.waiting_since),
+            neighbours=self._neighbours,
+            refused=memory.refused,
+            now=time.time(),
+        )
+        return Seen(world, status, coordinator)
+
+    async def _pods(self, job: HorovodJob) -> tuple[Pod, ...]:
+        selector = f"{contract.LABEL_JOB}={job.name}"
+        found = await self._api.get(path("v1", "pods", job.namespace), labelSelector=selector)
+        # Pods of a deleted job of the same name are somebody else's: the garbage collector's.
+        return tuple(read_pod(raw) for raw in found.get("items") or () if _owned(raw, job.uid))
+
+    async def _read_secrets(self, job: HorovodJob, memory: Memory) -> None:
+        memory.secrets, memory.context = {}, None
+        for name in resources.secret_names(job):
+            found = await self._api.find(path("v1", "secrets", job.namespace, name))
+            if found is not None and _owned(found, job.uid):
+                memory.secrets[name] = found
+
+    def _coordinator(self, job: HorovodJob, pods: tuple[Pod, ...], memory: Memory) -> Coordinator | None:
+        candidates = [pod for pod in pods if pod.role == contract.ROLE_COORDINATOR and pod.alive and pod.ip]
+        if not candidates:
+            return None
+        if memory.context is None:
+            memory.context = context_of(memory.secrets[contract.operator_secret(job.name)])
+        newest = max(candidates, key=lambda pod: pod.generation)
+        return Coordinator(self._session, newest.ip, memory.context)
+
+    async def _compression(self, job: HorovodJob, memory: Memory, *, running: bool) -> Compression | None:
+        """Return what holds now; a running job keeps what it has while its policy is away or wrong."""
+        if job.compression is None:
+            return None
+        try:
+            memory.compression = job.compression.resolve(await self._policy(job))
+        except SpecError:
+            if not running:
+                raise
+        return memory.compression
+
+    async def _policy(self, job: HorovodJob) -> Compression | None:
+        if job.compression is None or job.compression.policy is None:
+            return None
+        name = job.compression.policy
+        found = await self._api.find(path(contract.API_VERSION, contract.POLICY_PLURAL, job.namespace, name))
+        if found is None:
+            raise SpecError("spec.compression.policyRef", f"there is no CompressionPolicy {name!r} here")
+        return CompressionPolicy.parse(found).compression
+
+    def _placer(self, job: HorovodJob, since: float | None) -> Placer | None:
+        if self._planning is None or not job.scheduling.planned:
+            return None
+        return self._planning.placer(job, since)
+
+
+async def _ask(coordinator: Coordinator | None) -> CoordinatorStatus | None:
+    if coordinator is None:
+        return None
+    try:
+        return await coordinator.status()
+    except CoordinatorError:
+        return None
+
+
+def _owned(raw: Mapping[str, Any], uid: str) -> bool:
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == uid for owner in owners)
+
+
+def _certified(secret: Mapping[str, Any] | None) -> frozenset[str]:
+    data = (secret or {}).get("data") or {}
+    return frozenset(key.removesuffix(".key") for key in data if key.endswith(".key"))

@@ -1,0 +1,200 @@
+"""The operator as a whole: what runs in the background, and what wakes it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+
+from gradsieve_operator import contract
+from gradsieve_operator.cluster.access import Access
+from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.executor import Executor
+from gradsieve_operator.cluster.health import serve_health
+from gradsieve_operator.cluster.lease import Lease, LeaseLost
+from gradsieve_operator.cluster.observer import Observer
+from gradsieve_operator.cluster.planning import Planning
+from gradsieve_operator.cluster.queue import WorkQueue
+from gradsieve_operator.cluster.reconciler import Reconciler
+from gradsieve_operator.resources import Neighbours
+
+LEASE = "gradsieve-operator"
+SYNC_SECONDS = 60.0
+"""Longest wait for the first lists of nodes and pods."""
+
+_RESYNC_SECONDS = 30.0
+"""All jobs are looked at so often, whatever events were lost."""
+
+_WAKE_SECONDS = 0.2
+_SILENT_SECONDS = 180.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the operator runs; from its environment, which the chart sets.
+
+    Attributes:
+        namespaces: of the jobs that it serves; empty for all.
+        sees_nodes: whether it may read nodes and all pods; without, it plans nothing.
+        namespace: its own; empty outside of a cluster: then it does not ask for a Lease.
+        identity: tells replicas apart.
+        health: where to serve ``/healthz``; empty for nowhere.
+        application: value of the label app.kubernetes.io/name of its pods.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    sees_nodes: bool = True
+    namespace: str = ""
+    identity: str = ""
+    health: str = ""
+    application: str = "gradsieve-operator"
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Options:
+        """Read the variables ``GRADSIEVE_*`` that the chart sets."""
+        namespaces = environment.get("GRADSIEVE_WATCH_NAMESPACES", "")
+        return cls(
+            namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
+            sees_nodes=environment.get("GRADSIEVE_PLAN_NODES", "true") != "false",
+            namespace=environment.get("GRADSIEVE_OPERATOR_NAMESPACE", ""),
+            identity=environment.get("GRADSIEVE_OPERATOR_POD") or f"{socket.gethostname()}-{os.getpid()}",
+            health=environment.get("GRADSIEVE_HEALTH_LISTEN", ""),
+            application=environment.get("GRADSIEVE_OPERATOR_NAME") or "gradsieve-operator",
+        )
+
+
+class Operator:
+    """Everything behind the handlers.
+
+    Args:
+        options: how to run.
+
+    Attributes:
+        queue: takes the keys of jobs to look at.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.queue = WorkQueue(self._reconcile)
+        self._stack = contextlib.AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._planning: Planning | None = None
+        self._reconciler: Reconciler | None = None
+        self._lease: Lease | None = None
+        self._waking = False
+        self._resynced_at = time.monotonic()
+
+    async def start(self) -> None:
+        """Wait to be the leader, read nodes and pods, and begin.
+
+        Raises:
+            TimeoutError: the API server did not show nodes and pods in time.
+        """
+        self._api = await self._stack.enter_async_context(Api(Access.find()))
+        session = await self._stack.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64))
+        )
+        options = self._options
+        if options.health:
+            self._stack.push_async_callback((await serve_health(options.health, self.alive)).cleanup)
+        if options.namespace:
+            self._lease = Lease(self._api, options.namespace, LEASE, options.identity)
+            await self._lease.acquire()
+            self._spawn(self._lease.hold())
+        if options.sees_nodes:
+            self._planning = Planning(self._api, self._places_changed)
+            self._spawn(self._planning.nodes.run())
+            self._spawn(self._planning.pods.run())
+            async with asyncio.timeout(SYNC_SECONDS):
+                await self._planning.nodes.synced.wait()
+                await self._planning.pods.synced.wait()
+        neighbours = Neighbours(options.namespace, (("app.kubernetes.io/name", options.application),))
+        observer = Observer(self._api, session, self._planning, neighbours)
+        executor = Executor(self._api, self._planning)
+        self._reconciler = Reconciler(self._api, observer, executor, self._planning)
+        self._spawn(self.queue.run())
+        self._spawn(self._resync())
+
+    async def stop(self) -> None:
+        """End, and let another replica begin."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._lease is not None:
+            with contextlib.suppress(ApiError):
+                await self._lease.release()
+        await self._stack.aclose()
+
+    def alive(self) -> bool:
+        """Whether jobs are still looked at; a waiting replica is alive as well."""
+        if self._reconciler is None:
+            return True
+        heard = [self._resynced_at]
+        if self._planning is not None:
+            heard += [self._planning.nodes.heard, self._planning.pods.heard]
+        return time.monotonic() - min(heard) < _SILENT_SECONDS
+
+    async def policy_changed(self, namespace: str) -> None:
+        """Look at the jobs that may use a policy of ``namespace``."""
+        await self._look_at(namespace)
+
+    async def _reconcile(self, key: tuple[str, str]) -> float | None:
+        assert self._reconciler is not None
+        return await self._reconciler.reconcile(key)
+
+    async def _resync(self) -> None:
+        while True:
+            try:
+                if self._planning is not None:
+                    await self._planning.learn_priorities()
+                for namespace in self._options.namespaces or ("",):
+                    await self._look_at(namespace)
+                self._resynced_at = time.monotonic()
+            except ApiError as error:
+                _log.warning("jobs could not be listed: %s", error)
+            await asyncio.sleep(_RESYNC_SECONDS)
+
+    async def _look_at(self, namespace: str) -> None:
+        where = path(contract.API_VERSION, contract.JOB_PLURAL, namespace or None)
+        async for page in self._api.pages(where):
+            for item in page.get("items") or ():
+                self.queue.add((item["metadata"]["namespace"], item["metadata"]["name"]))
+
+    def _places_changed(self) -> None:
+        """Have waiting jobs look again, once for a burst of changes."""
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_later(_WAKE_SECONDS, self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        if self._planning is not None and self._reconciler is not None:
+            for key in self._planning.waiting():
+                self.queue.add(key)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """End the process when a part of it has ended: half an operator is worse than a restarted one."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, LeaseLost):
+            _log.warning("the lease was lost")
+        else:
+            _log.error("a part of the operator has ended", exc_info=error)
+        for other in self._tasks:
+            other.cancel()
+        signal.raise_signal(signal.SIGTERM)

@@ -1,0 +1,134 @@
+"""The planner, fed from the cluster: who asks for places now, and what was promised a moment ago."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradsieve_operator import decide, placement
+from gradsieve_operator.cluster.api import Api, path
+from gradsieve_operator.cluster.reflector import Reflector, key_of
+from gradsieve_operator.decide.world import timestamp
+from gradsieve_operator.resources import Manifest
+from gradsieve_operator.spec import HorovodJob
+
+_PRODUCT = "nvidia.com/gpu.product"
+
+_PROMISE_SECONDS = 30.0
+"""A pod that was created is seen by then; one that was not created holds its place no longer."""
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node as the planner and as losses are judged by."""
+
+    planned: placement.Node
+    state: decide.Node
+
+
+def keep_node(raw: Mapping[str, Any]) -> NodeView:
+    """Return what is kept of a node."""
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    ready: Mapping[str, Any] = next((each for each in conditions if each["type"] == "Ready"), {})
+    state = decide.Node(ready.get("status") == "True", timestamp(ready.get("lastTransitionTime")))
+    return NodeView(placement.Node.parse(raw), state)
+
+
+class Planning:
+    """Places gangs one at a time; what one gets is taken for the next, whether or not the watch has shown it.
+
+    Args:
+        api: the server.
+        changed: called when nodes or pods change, so that waiting jobs look again.
+    """
+
+    def __init__(self, api: Api, changed: Callable[[], None]) -> None:
+        self.nodes: Reflector[NodeView] = Reflector(api, path("v1", "nodes"), keep_node, changed)
+        unfinished = "status.phase!=Succeeded,status.phase!=Failed"
+        self.pods: Reflector[placement.Load] = Reflector(
+            api, path("v1", "pods"), placement.Load.parse, changed, fieldSelector=unfinished
+        )
+        self._promised: dict[str, tuple[float, placement.Load]] = {}
+        self._waiting: dict[str, placement.Gang] = {}
+        self._overtaken: Counter[str] = Counter()
+        self._priorities: dict[str, int] = {}
+        self._api = api
+
+    async def learn_priorities(self) -> None:
+        """Read the cluster's priority classes."""
+        found = await self._api.get(path("scheduling.k8s.io/v1", "priorityclasses"))
+        self._priorities = {item["metadata"]["name"]: item["value"] for item in found.get("items") or ()}
+
+    def states(self) -> dict[str, decide.Node]:
+        """Return what losses are judged by: name of a node -> its state."""
+        return {view.planned.name: view.state for view in self.nodes.kept.values()}
+
+    def gpu_products(self) -> dict[str, str]:
+        """Return the GPUs of the nodes that have any: name of a node -> product."""
+        found = {view.planned.name: view.planned.labels.get(_PRODUCT) for view in self.nodes.kept.values()}
+        return {name: product for name, product in found.items() if product}
+
+    def placer(self, job: HorovodJob, since: float | None) -> decide.Placer:
+        """Return what finds nodes for pods of ``job``, which has waited ``since`` then.
+
+        Nothing is taken yet: see `promise`.
+        """
+        key = f"{job.namespace}/{job.name}"
+
+        def place(manifests: Sequence[Manifest]) -> Mapping[str, str] | decide.Unplaceable:
+            gang = placement.Gang.of(
+                key,
+                manifests,
+                gpu_products=job.scheduling.gpu_products,
+                placement=job.scheduling.placement,
+                priority=self._priorities.get(job.scheduling.priority_class_name or "", 0),
+                since=since or time.time(),
+                overtaken=self._overtaken[key],
+            )
+            found = placement.place(self._cluster(), gang, self._waiting.values())
+            self._waiting[key] = gang
+            if isinstance(found, placement.Shortage):
+                return decide.Unplaceable(found.message)
+            return found.nodes
+
+        return place
+
+    def promise(self, key: str, pods: Sequence[Manifest]) -> None:
+        """Take the places of pods that are about to be created, and count whom their job overtakes."""
+        gang = self._waiting.pop(key, None)
+        if gang is not None:
+            self._overtaken.update(placement.overtaken(gang, self._waiting.values()))
+        self._overtaken.pop(key, None)
+        until = time.monotonic() + _PROMISE_SECONDS
+        for pod in pods:
+            load = placement.Load.parse(pod)
+            if load is not None:
+                self._promised[key_of(pod)] = (until, load)
+
+    def withdraw(self, pods: Sequence[Manifest]) -> None:
+        """Give back the places of pods that were not created."""
+        for pod in pods:
+            self._promised.pop(key_of(pod), None)
+
+    def waiting(self) -> list[tuple[str, str]]:
+        """Return namespace and name of the jobs that wait for places."""
+        split = (key.partition("/") for key in self._waiting)
+        return [(namespace, name) for namespace, _, name in split]
+
+    def leave(self, key: str) -> None:
+        """Take note that a job does not wait any more."""
+        self._waiting.pop(key, None)
+
+    def _cluster(self) -> placement.Cluster:
+        now = time.monotonic()
+        seen = self.pods.kept
+        self._promised = {
+            key: (until, load)
+            for key, (until, load) in self._promised.items()
+            if key not in seen and now < until
+        }
+        loads = [*seen.values(), *(load for _, load in self._promised.values())]
+        return placement.Cluster.of((view.planned for view in self.nodes.kept.values()), loads)

@@ -1,0 +1,83 @@
+"""Which jobs to look at next: each at most once at a time, and again if something happened meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+Key = tuple[str, str]
+"""Namespace and name of a job."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+_log = logging.getLogger(__name__)
+
+
+class WorkQueue:
+    """Calls ``work`` for keys that were added, at the latest when their time has come.
+
+    Args:
+        work: does what is to be done for a key and returns after how many seconds it wants to be called again
+            even if nothing happens; None for never. When it raises, it is called again after a pause that
+            doubles each time.
+        workers: how many keys are worked on at the same time.
+    """
+
+    def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int = 8) -> None:
+        self._work, self._workers = work, workers
+        self._ready: asyncio.Queue[Key] = asyncio.Queue()
+        self._waiting: set[Key] = set()
+        self._busy: set[Key] = set()
+        self._again: set[Key] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._failures: dict[Key, int] = {}
+
+    def add(self, key: Key) -> None:
+        """Have ``key`` worked on as soon as a worker is free."""
+        self._cancel_timer(key)
+        if key in self._busy:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.put_nowait(key)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._serve())
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+
+    async def _serve(self) -> None:
+        while True:
+            key = await self._ready.get()
+            self._waiting.discard(key)
+            self._busy.add(key)
+            again = await self._attempt(key)
+            self._busy.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+            elif again is not None:
+                self._cancel_timer(key)
+                timer = asyncio.get_running_loop().call_later(max(again, 0.0), self.add, key)
+                self._timers[key] = timer
+
+    async def _attempt(self, key: Key) -> float | None:
+        try:
+            again = await self._work(key)
+        except Exception as error:  # noqa: BLE001 - one job's trouble must not stop the others
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
+            _log.warning("%s/%s: %s; again in %.1f s", *key, error, pause, exc_info=not str(error))
+            return pause
+        self._failures.pop(key, None)
+        return again
+
+    def _cancel_timer(self, key: Key) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()

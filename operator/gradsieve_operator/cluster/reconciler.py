@@ -1,0 +1,141 @@
+"""One job, looked at and acted on as a whole."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gradsieve_operator import contract
+from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.events import post_event
+from gradsieve_operator.cluster.executor import Executor, write_status
+from gradsieve_operator.cluster.observer import Memory, Observer, Seen
+from gradsieve_operator.cluster.planning import Planning
+from gradsieve_operator.cluster.queue import Key
+from gradsieve_operator.decide import Decision, decide
+from gradsieve_operator.errors import SpecError
+from gradsieve_operator.spec import HorovodJob
+from gradsieve_operator.status import invalid_status, job_status
+
+_AT_ONCE = 20
+"""Decisions in a row for one job before the others get their turn."""
+
+_WARNINGS = frozenset({("Admitted", "False"), ("Degraded", "True"), ("Failed", "True")})
+_QUIET = frozenset({"TelemetryAvailable", "RendezvousReady"})
+"""Conditions whose changes are no news."""
+
+_log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Looks, decides, acts and reports, until there is nothing to do at once.
+
+    Args:
+        api: the server.
+        observer: looks.
+        executor: acts.
+        planning: told when a job does not wait for places any more; None when the operator does not plan.
+
+    Attributes:
+        finished_at: when a round was last completed, of the monotonic clock.
+    """
+
+    def __init__(self, api: Api, observer: Observer, executor: Executor, planning: Planning | None) -> None:
+        self._api, self._observer, self._executor, self._planning = api, observer, executor, planning
+        self._memories: dict[str, Memory] = {}
+        self.finished_at = time.monotonic()
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring one job closer to what its author wants; returns after how many seconds to look again.
+
+        Raises:
+            ApiError: the server failed; look again after a pause.
+        """
+        namespace, name = key
+        again: float | None = 0.0
+        for _ in range(_AT_ONCE):
+            body = await self._api.find(path(contract.API_VERSION, contract.JOB_PLURAL, namespace, name))
+            if body is None or body["metadata"].get("deletionTimestamp"):
+                self._forget(key, body)
+                again = None
+            else:
+                again = await self._round(key, body)
+            self.finished_at = time.monotonic()
+            if again != 0.0:
+                break
+        return again
+
+    async def _round(self, key: Key, body: Mapping[str, Any]) -> float | None:
+        memory = self._memories.setdefault(body["metadata"]["uid"], Memory())
+        try:
+            seen = await self._observer.look(body, memory)
+        except SpecError as error:
+            return await self._report_invalid(body, error)
+        decision = decide(seen.world)
+        done = await self._executor.carry_out(decision.actions, seen, memory)
+        if self._planning is not None and decision.progress.waiting_since is None:
+            self._planning.leave("/".join(key))
+        if not done:
+            return 0.0 if memory.refused else 0.5
+        await self._report(seen, decision)
+        return decision.again
+
+    async def _report(self, seen: Seen, decision: Decision) -> None:
+        job, products = seen.world.job, self._planning.gpu_products() if self._planning is not None else {}
+        if any(action.__class__.__name__ == "DeleteJob" for action in decision.actions):
+            return
+        status = job_status(seen.world, decision, seen.status, products)
+        change = difference(seen.status, status)
+        if change:
+            await write_status(self._api, job, change)
+        await self._tell(job, seen.status, status)
+
+    async def _report_invalid(self, body: Mapping[str, Any], error: SpecError) -> float | None:
+        metadata, before = body["metadata"], body.get("status") or {}
+        status = invalid_status(error, before, generation=int(metadata.get("generation", 0)), now=time.time())
+        change = difference(before, status)
+        where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
+        if change:
+            await self._api.merge(f"{where}/status", {"metadata": {"uid": metadata["uid"]}, "status": change})
+        return 30.0
+
+    async def _tell(self, job: HorovodJob, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Post an Event for each condition that has changed its status or its reason."""
+        known = {each["type"]: each for each in before.get("conditions") or ()}
+        for each in after["conditions"]:
+            old = known.get(each["type"])
+            said = (each["status"], each["reason"])
+            if each["type"] in _QUIET or (old is not None and (old["status"], old["reason"]) == said):
+                continue
+            if old is None and each["status"] == "False" and each["type"] != "Admitted":
+                continue
+            _log.info(
+                "%s/%s: %s %s: %s", job.namespace, job.name, each["type"], each["reason"], each["message"]
+            )
+            warning = (each["type"], each["status"]) in _WARNINGS
+            await post_event(self._api, job, warning=warning, reason=each["reason"], message=each["message"])
+
+    def _forget(self, key: Key, body: Mapping[str, Any] | None) -> None:
+        if self._planning is not None:
+            self._planning.leave("/".join(key))
+        if body is not None:
+            self._memories.pop(body["metadata"]["uid"], None)
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that turns ``before`` into ``after``; in ``after``, null stands for absent."""
+    change: dict[str, Any] = {}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, Mapping):
+            inner = difference(old if isinstance(old, Mapping) else {}, value)
+            if inner or not isinstance(old, Mapping):
+                change[name] = inner
+        elif value != old:
+            change[name] = value
+    return change
+
+
+__all__ = ["ApiError", "Reconciler", "difference"]

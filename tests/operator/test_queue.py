@@ -1,0 +1,88 @@
+"""The work queue: no key twice at a time, nothing forgotten, one job's trouble is not another's."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from gradsieve_operator.cluster import queue as module
+from gradsieve_operator.cluster.queue import WorkQueue
+
+
+@contextlib.asynccontextmanager
+async def working(work, workers: int = 3):
+    queue = WorkQueue(work, workers)
+    task = asyncio.create_task(queue.run())
+    try:
+        yield queue
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_what_happens_during_the_work_leads_to_another_look_and_not_to_two_at_once():
+    looks, busy, most = 0, 0, 0
+
+    async def work(_key):
+        nonlocal looks, busy, most
+        looks, busy = looks + 1, busy + 1
+        most = max(most, busy)
+        await asyncio.sleep(0.05)
+        busy -= 1
+
+    async with working(work) as queue:
+        queue.add(("a", "b"))
+        await asyncio.sleep(0.02)
+        for _ in range(5):
+            queue.add(("a", "b"))
+        await asyncio.sleep(0.5)
+    assert (looks, most) == (2, 1)
+
+
+async def test_it_looks_again_when_the_time_has_come():
+    looks = asyncio.Queue()
+
+    async def work(key):
+        looks.put_nowait(key)
+        return 0.02
+
+    async with working(work) as queue:
+        queue.add(("a", "b"))
+        for _ in range(3):
+            await asyncio.wait_for(looks.get(), 5)
+
+
+async def test_a_job_that_fails_is_tried_again_and_does_not_stop_the_others(monkeypatch, caplog):
+    monkeypatch.setattr(module, "_FIRST_PAUSE", 0.01)
+    done = asyncio.Event()
+    attempts = 0
+
+    async def work(key):
+        nonlocal attempts
+        if key[1] == "bad":
+            attempts += 1
+            if attempts < 3:
+                raise RuntimeError("no luck")
+            done.set()
+
+    async with working(work, workers=1) as queue:
+        queue.add(("a", "bad"))
+        queue.add(("a", "good"))
+        await asyncio.wait_for(done.wait(), 5)
+    assert attempts == 3
+    assert "a/bad: no luck" in caplog.text
+
+
+@pytest.mark.parametrize("count", [50])
+async def test_every_key_gets_its_turn(count):
+    seen = set()
+
+    async def work(key):
+        seen.add(key)
+
+    async with working(work) as queue:
+        for number in range(count):
+            queue.add(("a", str(number)))
+        await asyncio.sleep(0.3)
+    assert len(seen) == count

@@ -1,0 +1,172 @@
+"""Looking, deciding and acting together, against an API server in memory."""
+
+import asyncio
+import contextlib
+
+import horovod_jobs as jobs
+import kmock as kmock_library
+import pytest
+
+from gradsieve_operator.cluster.operator import Operator, Options
+
+JOB = "gradsieve.io/v1alpha1/horovodjobs"
+CHILDREN = {
+    "v1/serviceaccounts": {"digits"},
+    "v1/configmaps": {"digits"},
+    "v1/services": {"digits"},
+    "networking.k8s.io/v1/networkpolicies": {"digits"},
+    "v1/secrets": {"digits-coordinator-tls", "digits-operator-tls", "digits-workers-tls"},
+}
+
+
+@contextlib.asynccontextmanager
+async def running():
+    operator = Operator(Options())
+    await operator.start()
+    try:
+        yield operator
+    finally:
+        await operator.stop()
+
+
+async def until(state, seconds: float = 20.0):
+    for _ in range(round(seconds / 0.02)):
+        if state():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("not reached in time")
+
+
+def submit(server, *groups, **spec) -> None:
+    server.objects[JOB, "research", "digits"] = jobs.body(*groups, **spec)
+
+
+def conditions(server) -> dict[str, dict]:
+    found = server.all(JOB).get("digits", {}).get("status", {}).get("conditions", [])
+    return {condition["type"]: condition for condition in found}
+
+
+def bind(server) -> None:
+    for name, pod in server.all("v1/pods").items():
+        terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        node = terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+        server.objects["v1/pods", "research", name].patch({"spec": {"nodeName": node}})
+
+
+async def test_a_job_gets_all_of_its_children_and_is_admitted_once_they_are_bound(server):
+    submit(server)
+    async with running():
+        await until(lambda: len(server.all("v1/pods")) == 3)
+        assert {kind: set(server.all(kind)) for kind in CHILDREN} == CHILDREN
+        await until(lambda: conditions(server)["Admitted"]["reason"] == "Binding")
+        bind(server)
+        await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed")
+    order = [
+        write.rpartition("/")[2]
+        for write in server.writes
+        if write.startswith("PATCH") and "status" not in write
+    ]
+    assert order[:7] == ["digits"] * 4 + [
+        "digits-coordinator-tls",
+        "digits-operator-tls",
+        "digits-workers-tls",
+    ]
+    assert order[7:10] == ["digits-coordinator-1", "digits-worker-0-1", "digits-worker-1-1"]
+    reasons = [event["reason"] for event in server.all("v1/events").values()]
+    assert reasons.count("Binding") == 2  # of Admitted and of Running
+    assert reasons.count("Placed") == 1
+
+
+async def test_a_job_without_room_creates_nothing_and_says_what_is_missing(server):
+    big = {"resources": {"requests": {"cpu": "3"}}}
+    submit(server, jobs.group("worker", 4, container=big))
+    async with running():
+        await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "NoPlace")
+        assert server.all("v1/pods") == server.all("v1/secrets") == {}
+        assert "worker needs 4 pods of cpu 3" in conditions(server)["Admitted"]["message"]
+
+
+async def test_two_jobs_never_get_the_same_place(server):
+    big = {"resources": {"requests": {"cpu": "3"}}}
+    for name in ("one", "two"):
+        server.objects[JOB, "research", name] = jobs.body(jobs.group("worker", 2, container=big), name=name)
+    async with running():
+        await until(lambda: len(server.all("v1/pods")) == 3)
+        await asyncio.sleep(1.0)
+        assert len({name.split("-")[0] for name in server.all("v1/pods")}) == 1
+
+
+async def test_a_pod_that_is_refused_takes_the_others_with_it(server):
+    def quota(request):
+        if "pods" in request.url.path and request.url.path.endswith("worker-1-1"):
+            raise kmock_library.KubernetesError(
+                status=403, reason="Forbidden", message="exceeded quota: pods=2"
+            )
+
+    server.before = quota
+    submit(server)
+    async with running():
+        await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "Refused")
+        assert "exceeded quota" in conditions(server)["Admitted"]["message"]
+        await until(lambda: len(server.all("v1/pods")) == 3)
+    assert all(name.endswith(("-2", "-coordinator-2")) for name in server.all("v1/pods"))
+
+
+async def test_what_is_deleted_is_deleted_by_its_uid(server):
+    submit(server)
+    seen = []
+
+    def look(request):
+        if request.method.value.upper() == "DELETE":
+            seen.append(request.data)
+
+    server.before = look
+    async with running() as operator:
+        await until(lambda: len(server.all("v1/pods")) == 3)
+        server.objects[JOB, "research", "digits"].patch({"spec": {"suspend": True}})
+        operator.queue.add(("research", "digits"))
+        await until(lambda: not server.all("v1/pods"))
+    assert len(seen) == 3
+    assert all(options["preconditions"]["uid"].startswith("uid-") for options in seen)
+    assert all(options["propagationPolicy"] == "Background" for options in seen)
+
+
+async def test_a_job_that_was_deleted_is_left_alone(server):
+    submit(server)
+    server.objects[JOB, "research", "digits"].patch(
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    )
+    async with running():
+        await asyncio.sleep(1.0)
+    assert server.writes == []
+
+
+async def test_a_missing_policy_is_named_in_the_status(server):
+    submit(server, compression={"policyRef": {"name": "thin"}})
+    async with running():
+        await until(lambda: "Admitted" in conditions(server))
+    assert conditions(server)["Admitted"]["reason"] == "InvalidSpec"
+    assert "there is no CompressionPolicy 'thin'" in conditions(server)["Admitted"]["message"]
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+async def test_failing_at_every_write_in_turn_leads_to_the_same_children(server, lost, monkeypatch):
+    monkeypatch.setattr("gradsieve_operator.cluster.queue._LONGEST_PAUSE", 0.05)
+    submit(server)
+    failed: set[str] = set()
+
+    def once(request):
+        # A pod's name ends with a generation, which is never used again.
+        path = f"{request.method.value} {request.url.path.rstrip('0123456789')}"
+        if path not in failed:
+            failed.add(path)
+            raise kmock_library.KubernetesError(status=500, reason="InternalError", message="cut off")
+
+    setattr(server, lost, once)
+    async with running():
+        await until(lambda: {kind: set(server.all(kind)) for kind in CHILDREN} == CHILDREN, 60)
+        await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "Binding", 60)
+        names = sorted(server.all("v1/pods"))
+    hosts = [name.rsplit("-", 1)[0] for name in names]
+    assert set(hosts) == {"digits-coordinator", "digits-worker-0", "digits-worker-1"}
+    assert len(failed) >= 8
