@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradsieve import Compression, LayerCompressor, MomentumCorrection
+from gradsieve import Compression, LayerCompressor, LossRecorder, MomentumCorrection
 from gradsieve_hvd.demo.tasks import TASKS
 from gradsieve_hvd.simulation import SimulatedRank, training
 from gradsieve_hvd.simulation.budget import TOLERANCE, at_equal_bytes
@@ -140,3 +140,13 @@ def test_a_fixed_density_with_equal_bytes_is_found(base, slope, density, factor,
     found, outcome = at_equal_bytes(wanted, density, training_at(density), training_at)
     assert outcome.sent_bytes == training_at(found).sent_bytes
     assert abs(outcome.sent_bytes - wanted) <= TOLERANCE * wanted
+
+
+def test_the_small_character_model_is_small_and_records_a_loss_per_character():
+    task = TASKS["charlm-small"]()
+    model, recorder = task.model(0), LossRecorder()
+    assert sum(parameter.numel() for parameter in model.parameters()) == 142_880
+    loss = task.loss(model, step=0, rank=0, seed=0, recorder=recorder)
+    (samples,) = recorder.between(0, 1)
+    assert samples.shape == (4 * 64,)
+    assert loss.item() == pytest.approx(samples.mean().item(), rel=1e-5)
