@@ -1,0 +1,126 @@
+"""HorovodJobs on the test cluster: their manifests, and what is seen of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cluster.errors import ClusterError
+from cluster.pods import restricted_container, restricted_pod
+
+KINDS = "pods,secrets,services,configmaps,networkpolicies"
+OURS = "gradsieve.io/job"
+
+
+def group(name: str, replicas: int, image: str, command: list[str], **fields: Any) -> dict[str, Any]:
+    """Return a worker group whose pods pass *restricted* pod security.
+
+    Args:
+        name: of the group.
+        replicas: how many workers.
+        image: that the nodes have.
+        command: what ranks run.
+        fields: of the group; ``container`` and ``pod`` go into the template.
+    """
+    container = {
+        "name": "train",
+        "image": image,
+        "imagePullPolicy": "Never",
+        "command": command,
+        "resources": {"requests": {"cpu": "10m"}},
+        "securityContext": restricted_container(),
+        **fields.pop("container", {}),
+    }
+    pod = {"securityContext": restricted_pod(), "terminationGracePeriodSeconds": 1, **fields.pop("pod", {})}
+    template = {"spec": {**pod, "containers": [container]}}
+    return {"name": name, "replicas": replicas, "template": template, **fields}
+
+
+def idle_program(namespace: str) -> dict[str, Any]:
+    """Return a ConfigMap that takes the place of agent and coordinator in pods that only have to be there."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "idle", "namespace": namespace},
+        "data": {"main": "import signal; signal.signal(15, lambda *_: exit()); signal.pause()"},
+    }
+
+
+def idle_group(name: str, replicas: int, image: str, **fields: Any) -> dict[str, Any]:
+    """Return a group of pods that wait: Python finds `idle_program` where it looks for the agent."""
+    items = [{"key": "main", "path": "gradsieve_hvd/__main__.py"}]
+    container = {
+        "env": [{"name": "PYTHONPATH", "value": "/idle"}],
+        "volumeMounts": [{"name": "idle", "mountPath": "/idle", "readOnly": True}],
+        **fields.pop("container", {}),
+    }
+    pod = {"volumes": [{"name": "idle", "configMap": {"name": "idle", "items": items}}]}
+    return group(name, replicas, image, ["true"], container=container, pod=pod, **fields)
+
+
+class Job:
+    """One HorovodJob.
+
+    Args:
+        cluster: where it is.
+        namespace: where in the cluster.
+        name: of the job.
+    """
+
+    def __init__(self, cluster: Any, namespace: str, name: str = "digits") -> None:
+        self._cluster, self._namespace, self.name = cluster, namespace, name
+
+    def apply(self, *groups: dict[str, Any], **spec: Any) -> None:
+        """Create or change it."""
+        self._cluster.apply(
+            {
+                "apiVersion": "gradsieve.io/v1alpha1",
+                "kind": "HorovodJob",
+                "metadata": {"name": self.name, "namespace": self._namespace},
+                "spec": {"workerGroups": list(groups), **spec},
+            }
+        )
+
+    def patch(self, spec: dict[str, Any]) -> None:
+        """Merge into its spec."""
+        self.kubectl("patch", "hvj", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl in its namespace."""
+        return self._cluster.kubectl("--namespace", self._namespace, *arguments)
+
+    def children(self, kinds: str = KINDS) -> list[str]:
+        """Return the names of what it owns."""
+        found = self.kubectl("get", kinds, "-l", f"{OURS}={self.name}", "-o", "json")
+        return sorted(f"{item['kind']}/{item['metadata']['name']}" for item in json.loads(found)["items"])
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """Return its pods by name."""
+        found = json.loads(self.kubectl("get", "pods", "-l", f"{OURS}={self.name}", "-o", "json"))
+        return {item["metadata"]["name"]: item for item in found["items"]}
+
+    def condition(self, kind: str) -> dict[str, str]:
+        """Return one of its conditions, empty while there is none."""
+        found = json.loads(self.kubectl("get", "hvj", self.name, "-o", "json"))
+        conditions = found.get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == kind), {"status": "", "reason": ""})
+
+    def wait(self, state: Callable[[], bool], seconds: float, what: str) -> float:
+        """Wait until ``state`` holds; returns how long that took.
+
+        Raises:
+            AssertionError: it did not; the message tells what was seen instead.
+        """
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            try:
+                if state():
+                    return time.monotonic() - began
+            except ClusterError as error:
+                if "NotFound" not in str(error):
+                    raise
+            time.sleep(0.3)
+        seen = self.kubectl("get", "hvj,pods,events", "-o", "wide")
+        raise AssertionError(f"{what}: not within {seconds:.0f} s\n{seen}")

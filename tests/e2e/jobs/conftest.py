@@ -1,0 +1,28 @@
+"""The operator beside the cluster, and a job of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from horovod_job import Job, idle_program
+from operator_process import OperatorProcess, running_operator
+
+
+@pytest.fixture(scope="session")
+def operator(cluster, tmp_path_factory) -> Iterator[OperatorProcess]:
+    """The operator, as a process on this machine: fast to start and to kill."""
+    with running_operator(cluster, tmp_path_factory.mktemp("operator") / "log") as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def idle(cluster, namespace) -> None:
+    """What pods run that need not train."""
+    cluster.apply(idle_program(namespace))
+
+
+@pytest.fixture
+def job(cluster, namespace) -> Job:
+    """A job that is not there yet."""
+    return Job(cluster, namespace)
