@@ -8,6 +8,7 @@ import signal
 from cluster import images, prerequisites
 from cluster.binaries import PROGRAMS, program
 from cluster.local import Cluster
+from cluster.operator_image import operator_archive
 
 
 def main() -> None:
@@ -34,13 +35,14 @@ def _build() -> None:
     for name in PROGRAMS:
         print(program(name))
     print(images.template().root)
+    print(operator_archive(images.base_archive(), images.BASE))
 
 
 def _up(nodes: int, name: str, *, load: bool) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Cluster.start(nodes=nodes, name=name) as cluster:
         if load:
-            print(f"{cluster.training_image}")
+            print(f"{cluster.training_image}\n{cluster.operator_image}")
         print(
             f"{nodes} nodes after {cluster.boot_seconds:.1f} s\nexport KUBECONFIG={cluster.kubeconfig}",
             flush=True,

@@ -19,6 +19,7 @@ from cluster.enforcement import Enforcement
 from cluster.errors import ClusterError
 from cluster.guardian import start_guardian
 from cluster.node import Node
+from cluster.operator_image import OPERATOR, operator_archive
 from cluster.python import PythonVolume, claim_manifests, python_volume
 from cluster.sandbox import Sandbox
 from cluster.slots import Slot
@@ -103,6 +104,11 @@ class Cluster(Access):
     def training_image(self) -> str:
         """A small Debian with Python, on all nodes: the base of pods that mount the project's environment."""
         return images.BASE
+
+    @property
+    def operator_image(self) -> str:
+        """The operator's image, built from its Dockerfile, on all nodes."""
+        return self.load_image(operator_archive(images.base_archive(), images.BASE), OPERATOR)
 
     @property
     def pause_image(self) -> str:

@@ -11,7 +11,7 @@ from cluster.certificates import KeyPair
 from cluster.control_plane import ControlPlane
 from cluster.gpus import Gpus
 from cluster.node_files import NodeFiles
-from cluster.python import environment_folder, source_folder
+from cluster.python import mounted_folders
 from cluster.sandbox import Sandbox
 from cluster.template import Template
 from cluster.waiting import wait_for
@@ -48,7 +48,7 @@ class Node:
         self.sandbox = Sandbox(
             f"{addresses.cgroup}/daemons",
             self._logs,
-            mounts=self._files.mounts(template, environment_folder(), source_folder()),
+            mounts=self._files.mounts(template, mounted_folders()),
         )
 
     def start_runtime(self, plugins: Path) -> None:

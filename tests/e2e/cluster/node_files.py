@@ -57,10 +57,10 @@ class NodeFiles:
         """
         return self.folder / "data"
 
-    def mounts(self, template: Template, environment: Path, sources: Path) -> list[str]:
+    def mounts(self, template: Template, folders: dict[str, Path]) -> list[str]:
         """Return the commands that give the node a private view of the folders that all nodes would share.
 
-        1. Environment and sources are bound read-only, before anything can hide them, for pods to mount.
+        1. `folders` are bound read-only by name, before anything can hide them, for pods to mount.
         2. The store of images is the template's: its layers are shared, its small databases copied.
         3. kubelet, containerd and CNI have fixed paths below /run, /var/lib and /var/log.
         """
@@ -68,9 +68,8 @@ class NodeFiles:
         return [
             f"mkdir {self.data}",
             f"mount -t tmpfs -o mode=755 tmpfs {self.data}",
-            f"mkdir -p {python}/environment {python}/sources",
-            f"mount -o bind,ro {shlex.quote(str(environment))} {python}/environment",
-            f"mount -o bind,ro {shlex.quote(str(sources))} {python}/sources",
+            *(f"mkdir -p {python / name}" for name in folders),
+            *(f"mount -o bind,ro {shlex.quote(str(it))} {python / name}" for name, it in folders.items()),
             *template.mounts(self.data / "containerd"),
             *(f"mount -t tmpfs -o mode=755 tmpfs {folder}" for folder in ("/run", "/var/lib", "/var/log")),
             f"mkdir {PYTHON_FOLDER}",

@@ -50,7 +50,7 @@ def pod(
     Args:
         namespace: where it goes.
         name: the pod's name, and its container's.
-        image: what the nodes already have: nothing is pulled.
+        image: on the harness's own nodes one that they already have: they pull nothing.
         command: what runs; the image's own program if empty.
         node: where it must run, by the ordinary scheduler; None for anywhere.
         labels: the pod's.
@@ -63,7 +63,7 @@ def pod(
     only = {
         "name": name,
         "image": image,
-        "imagePullPolicy": "Never",
+        "imagePullPolicy": "IfNotPresent",
         **({"command": list(command)} if command else {}),
         "env": [*home, *python.env],
         "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}, *python.mounts],

@@ -12,13 +12,22 @@ from typing import Any
 from cluster.node_files import PYTHON_FOLDER
 
 CLAIM = "python"
+_KERNELS = "/opt/gradsieve-kernels"
 PACKAGES = ["compression", "hvd_plugin", "operator"]
 Manifest = dict[str, Any]
 
 
-def environment_folder() -> Path:
-    """Return the virtual environment that the tests run in."""
-    return Path(sys.prefix)
+def mounted_folders() -> dict[str, Path]:
+    """Return the folders of this machine that pods mount, by the names that they have on nodes."""
+    kernels = kernel_folder()
+    kernels.mkdir(parents=True, exist_ok=True)
+    return {"environment": Path(sys.prefix), "sources": source_folder(), "kernels": kernels}
+
+
+def kernel_folder() -> Path:
+    """Return the cache of compiled kernels, by the library's own rule (gradsieve.kernels.jit)."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or cache / "gradsieve" / "numba")
 
 
 def source_folder() -> Path:
@@ -42,25 +51,27 @@ class PythonVolume:
 
 
 def python_volume() -> PythonVolume:
-    """Return how a pod mounts environment and sources, read-only and each at the path that it has on this
-    machine.
+    """Return how a pod mounts environment and sources, read-only and at the paths that they have here.
 
-    The environment is relocatable in no other way: programs of the Open MPI wheel know their paths. Its own
-    `python3` comes last on PATH, as it may link to an interpreter that no pod can read; the image's is used.
+    The environment works at no other: programs of the Open MPI wheel know where they are. Its own `python3`
+    comes last on PATH, as it may link to an interpreter that no pod can read; the image's is used.
     """
-    environment, sources = environment_folder(), source_folder()
+    folders = mounted_folders()
+    environment, sources = folders["environment"], folders["sources"]
+    targets = {name: str(folder) for name, folder in folders.items()} | {"kernels": _KERNELS}
     packages = [*(str(sources / package) for package in PACKAGES), sysconfig.get_path("purelib")]
     programs = ["/usr/local/bin", "/usr/bin", "/bin", str(environment / "bin")]
     return PythonVolume(
         volumes=[{"name": CLAIM, "persistentVolumeClaim": {"claimName": CLAIM, "readOnly": True}}],
         mounts=[
-            {"name": CLAIM, "mountPath": str(environment), "subPath": "environment", "readOnly": True},
-            {"name": CLAIM, "mountPath": str(sources), "subPath": "sources", "readOnly": True},
+            {"name": CLAIM, "mountPath": path, "subPath": name, "readOnly": True}
+            for name, path in targets.items()
         ],
         env=[
             {"name": "PYTHONPATH", "value": os.pathsep.join(packages)},
             {"name": "PATH", "value": os.pathsep.join(programs)},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+            {"name": "GRADSIEVE_KERNELS", "value": _KERNELS},
         ],
     )
 

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.cache import built_once, digest
-from cluster.errors import ClusterError
+from cluster.script import run_alone
 
 PAUSE_IMAGE = "localhost/gradsieve/pause:1"
 _SNAPSHOTS = Path("io.containerd.snapshotter.v1.overlayfs/snapshots")
 _BLOBS = Path("io.containerd.content.v1.content/blobs/sha256")
 _BUILD_SECONDS = 1200
-# A process namespace of its own: whatever becomes of the script, nothing that it started stays.
-_UNSHARE = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
 
 
 @dataclass(frozen=True)
@@ -78,11 +76,4 @@ def _fill(folder: Path, archives: Sequence[Path]) -> None:
             "kill $daemon",
             "wait $daemon",
         ]
-        done = subprocess.run(
-            [*_UNSHARE, "sh", "-ec", "\n".join(script)],
-            capture_output=True,
-            text=True,
-            timeout=_BUILD_SECONDS,
-        )
-    if done.returncode != 0:
-        raise ClusterError(f"the images could not be unpacked: {done.stderr[-3000:]}")
+        run_alone("unpacking images", script, _BUILD_SECONDS)
