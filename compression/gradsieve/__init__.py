@@ -30,19 +30,23 @@ if TYPE_CHECKING:
         NonFiniteGradient,
         PayloadError,
         RankMismatch,
+        StateError,
     )
     from gradsieve.layer import LayerCompressor
     from gradsieve.learning_rate import LinearScalingLR
     from gradsieve.losses import LossRecorder, cross_entropy
     from gradsieve.momentum import MomentumCorrection, Velocity
     from gradsieve.policies import (
+        BoundedPolicy,
         Decision,
+        DensityPlan,
         FixedPolicy,
         ImportancePolicy,
         LayeredPolicy,
         LayerPolicy,
         Outcome,
         Policy,
+        Steering,
         WarmupPolicy,
     )
     from gradsieve.residual import ErrorFeedback, NoResidual, Residual
@@ -87,6 +91,7 @@ _HOMES = {
         "NonFiniteGradient",
         "PayloadError",
         "RankMismatch",
+        "StateError",
     ),
     "layer": ("LayerCompressor",),
     "learning_rate": ("LinearScalingLR",),
@@ -99,13 +104,16 @@ _HOMES = {
         "Velocity",
     ),
     "policies": (
+        "BoundedPolicy",
         "Decision",
+        "DensityPlan",
         "FixedPolicy",
         "ImportancePolicy",
         "LayerPolicy",
         "LayeredPolicy",
         "Outcome",
         "Policy",
+        "Steering",
         "WarmupPolicy",
     ),
     "residual": (
@@ -129,11 +137,13 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "BoundedPolicy",
     "BuildError",
     "Compression",
     "CompressionConfig",
     "ConfigurationError",
     "Decision",
+    "DensityPlan",
     "DensityWarmup",
     "ErrorFeedback",
     "ExchangeError",
@@ -167,6 +177,8 @@ __all__ = [
     "SampledSelector",
     "Selection",
     "Selector",
+    "StateError",
+    "Steering",
     "TopKConfig",
     "TopKSelector",
     "Velocity",

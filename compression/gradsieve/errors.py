@@ -8,6 +8,7 @@
     ├── NonFiniteGradient    a gradient holds NaN or infinity
     ├── RankMismatch         ranks run with different settings or different models
     ├── ExchangeError        a collective failed or did not finish before its deadline
+    ├── StateError           a training's state could not be committed or restored
     ├── LaunchError          a job or an emulated link could not be started
     └── BuildError           Horovod could not be built
 
@@ -40,6 +41,10 @@ class RankMismatch(GradsieveError, RuntimeError):
 
 class ExchangeError(GradsieveError, RuntimeError):
     """A collective failed or missed its deadline; the job cannot go on without a restart."""
+
+
+class StateError(GradsieveError, RuntimeError):
+    """A training's state could not be committed or restored; raised on every rank, older commits stay."""
 
 
 class LaunchError(GradsieveError, RuntimeError):

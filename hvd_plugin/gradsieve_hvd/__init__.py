@@ -27,12 +27,14 @@ if TYPE_CHECKING:
         NonFiniteGradient,
         PayloadError,
         RankMismatch,
+        StateError,
     )
     from gradsieve.schedule import DensityWarmup
     from gradsieve_hvd.checkpoint import load_state_dict, state_dict
     from gradsieve_hvd.compressor import Compression, HorovodCompressor, statistics
     from gradsieve_hvd.job_settings import job_compression
     from gradsieve_hvd.step_counter import StepStatistics
+    from gradsieve_hvd.training_state import TrainingState
 
 # Imported when first used: the command line should not wait seconds for torch.
 _HOMES = {
@@ -46,6 +48,7 @@ _HOMES = {
         "NonFiniteGradient",
         "PayloadError",
         "RankMismatch",
+        "StateError",
     ),
     "gradsieve_hvd.checkpoint": (
         "load_state_dict",
@@ -54,6 +57,7 @@ _HOMES = {
     "gradsieve_hvd.compressor": ("Compression", "HorovodCompressor", "statistics"),
     "gradsieve_hvd.job_settings": ("job_compression",),
     "gradsieve_hvd.step_counter": ("StepStatistics",),
+    "gradsieve_hvd.training_state": ("TrainingState",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -69,7 +73,9 @@ __all__ = [
     "NonFiniteGradient",
     "PayloadError",
     "RankMismatch",
+    "StateError",
     "StepStatistics",
+    "TrainingState",
     "job_compression",
     "load_state_dict",
     "state_dict",

@@ -55,6 +55,15 @@ def load_state_dict(optimizer: Any, state: dict[str, Any]) -> None:
         ConfigurationError: the state is of another version, or does not fit the model or the compressor;
             nothing was changed.
     """
+    take_over(optimizer, state, _is_of_this_rank(optimizer, state))
+
+
+def take_over(optimizer: Any, state: dict[str, Any], residuals: bool) -> None:
+    """Load a state, with or without the ``residuals`` and the policy in it, whoever saved them.
+
+    Raises:
+        ConfigurationError: see `load_state_dict`.
+    """
     transaction = transaction_of(optimizer)
     if state.get("version") != _VERSION:
         raise ConfigurationError(
@@ -63,7 +72,7 @@ def load_state_dict(optimizer: Any, state: dict[str, Any]) -> None:
     config = transaction.compressor.config
     policy = config.policy()
     layers: dict[str, Any] = {}
-    if _is_of_this_rank(optimizer, state):
+    if residuals:
         layers = state["layers"]
         policy.load_state_dict(state["policy"])
     named = dict(seam.reduced_parameters(optimizer))

@@ -173,7 +173,13 @@ def transaction_of(optimizer: Any) -> Transaction:
     Raises:
         ConfigurationError: the optimizer has no gradsieve compressor.
     """
-    compressor = getattr(optimizer, "_compression", None)
-    if not isinstance(compressor, HorovodCompressor):
+    compressor = compressor_of(optimizer)
+    if compressor is None:
         raise ConfigurationError("this optimizer is no hvd.DistributedOptimizer with a gradsieve compressor")
     return Transaction.of(optimizer, compressor)
+
+
+def compressor_of(optimizer: Any) -> HorovodCompressor | None:
+    """The gradsieve compressor of one of Horovod's optimizers; None if it has none."""
+    compressor = getattr(optimizer, "_compression", None)
+    return compressor if isinstance(compressor, HorovodCompressor) else None

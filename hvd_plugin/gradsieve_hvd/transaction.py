@@ -54,6 +54,7 @@ class Transaction:
     step: int = 0  # optimizer steps that were really taken: the clock of density warm-up, equal on all ranks
     counter: StepCounter = field(default_factory=StepCounter)
     _settings_compared: bool = False
+    _watched: bool = False
     _unapplied: bool = False  # some tensor was exchanged and the optimizer has not stepped since
 
     def __post_init__(self) -> None:
@@ -83,6 +84,11 @@ class Transaction:
         self.rollback()
         self.entries = {entry.parameter: entry for entry in entries}
         self.policy = policy
+
+    def restart(self) -> None:
+        """Begin as in a new process, on all ranks together: the ranks may be others than before."""
+        self.rollback()
+        self._settings_compared = False
 
     # -- compress --
 
@@ -139,7 +145,9 @@ class Transaction:
     def _compare_settings(self) -> None:
         if not self._settings_compared:
             compare_settings(self.describe(), self.optimizer.process_set, self.compressor.timeout_seconds)
-            watch(self, self.compressor.timeout_seconds)
+            if not self._watched:
+                watch(self, self.compressor.timeout_seconds)
+            self._watched = True
             self._settings_compared = True
             if self.policy.times_exchanges:
                 seconds = empty_exchange_seconds(self.optimizer.process_set, self.compressor.timeout_seconds)

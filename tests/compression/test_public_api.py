@@ -8,11 +8,13 @@ from pathlib import Path
 import gradsieve
 
 EXPORTS = [
+    "BoundedPolicy",
     "BuildError",
     "Compression",
     "CompressionConfig",
     "ConfigurationError",
     "Decision",
+    "DensityPlan",
     "DensityWarmup",
     "ErrorFeedback",
     "ExchangeError",
@@ -46,6 +48,8 @@ EXPORTS = [
     "SampledSelector",
     "Selection",
     "Selector",
+    "StateError",
+    "Steering",
     "TopKConfig",
     "TopKSelector",
     "Velocity",

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("document", ["README.md", "docs/horovod.md", "docs/methods.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/horovod.md", "docs/methods.md", "docs/state.md"])
 def test_the_code_in_the_document_runs(document: str, tmp_path: Path) -> None:
     text = (ROOT / document).read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)

@@ -77,6 +77,23 @@ def run_job(test_folder: Path, job: str, results: Path) -> Outcomes:
     return Outcomes(results, ranks, outcome.status)
 
 
+def shared_jobs(folder: Path) -> Any:
+    """The fixture ``outcomes`` of a folder's tests: what became of them in a job, which runs once."""
+
+    @pytest.fixture(scope="session")
+    def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcomes]:
+        finished: dict[str, Outcomes] = {}
+
+        def of(job: str) -> Outcomes:
+            if job not in finished:
+                finished[job] = run_job(folder, job, tmp_path_factory.mktemp(f"job-{job}"))
+            return finished[job]
+
+        return of
+
+    return outcomes
+
+
 def run_alone(
     program: str, ranks: int, folder: Path, *, gloo: bool = False, timeout: float = 90.0
 ) -> tuple[int, str]:

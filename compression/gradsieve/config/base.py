@@ -14,7 +14,7 @@ from gradsieve.codec.values import ValueDtype
 from gradsieve.density import is_count, is_fraction, is_number
 from gradsieve.errors import ConfigurationError
 from gradsieve.momentum import MomentumCorrection, MomentumFeedback
-from gradsieve.policies import FixedPolicy, Policy, WarmupPolicy
+from gradsieve.policies import BoundedPolicy, FixedPolicy, Policy, Steering, WarmupPolicy
 from gradsieve.residual import ErrorFeedback, NoResidual, Residual
 from gradsieve.schedule import DensityWarmup
 from gradsieve.selection import Selector
@@ -84,9 +84,13 @@ class CompressionConfig(ABC):
     def selector(self) -> Selector:
         """Return the rule that chooses entries."""
 
-    def policy(self) -> Policy:
-        """Return a new policy, for one optimizer: the rule's own, after the warm-up."""
+    def policy(self, steering: Steering | None = None) -> Policy:
+        """Return a new policy, for one optimizer: the rule's own, under what ``steering`` plans, after the
+        warm-up.
+        """
         own = self._own_policy()
+        if steering is not None:
+            own = BoundedPolicy(own, self.density, steering)
         return own if self.warmup is None else WarmupPolicy(own, self.warmup)
 
     def _own_policy(self) -> Policy:

@@ -1,0 +1,91 @@
+"""What of a training is saved: the part that all ranks have in common, and the part that is a rank's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from gradsieve.errors import ConfigurationError
+from gradsieve_hvd import checkpoint
+from gradsieve_hvd.compressor import compressor_of, transaction_of
+from gradsieve_hvd.training_state import random_state
+
+_OWN_OF_COMPRESSOR = ("rank", "size", "layers", "policy")
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A model, an optimizer, a learning rate scheduler, a loss scaler, a sampler, ..."""
+
+    def state_dict(self) -> Any:
+        """Return everything that has to be remembered."""
+
+    def load_state_dict(self, state: Any, /) -> Any:
+        """Take it over."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a snapshot is taken of. ``values`` is mutable and holds plain numbers, strings, tensors, lists and
+    dictionaries.
+    """
+
+    model: Stateful
+    optimizer: Stateful
+    others: Mapping[str, Stateful]
+    values: dict[str, Any]
+
+    def capture(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the common and the own part; their tensors may be the live ones, not copies."""
+        compressor = checkpoint.state_dict(self.optimizer) if compressor_of(self.optimizer) else {}
+        own = {field: compressor.pop(field) for field in _OWN_OF_COMPRESSOR if field in compressor}
+        shared = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "compressor": compressor,
+            "others": {name: other.state_dict() for name, other in self.others.items()},
+            "values": self.values,
+        }
+        return shared, {"compressor": own, "random": random_state.capture()}
+
+    def apply(self, shared: dict[str, Any], own: dict[str, Any] | None) -> None:
+        """Go on from a snapshot; without an own part residuals and policies start anew, and the random number
+        generators stay as they are.
+
+        Raises:
+            ConfigurationError: it is of another training.
+        """
+        self._check(shared)
+        self.model.load_state_dict(shared["model"])
+        self.optimizer.load_state_dict(shared["optimizer"])
+        for name, other in self.others.items():
+            other.load_state_dict(shared["others"][name])
+        self.values.clear()
+        self.values.update(shared["values"])
+        if shared["compressor"]:
+            checkpoint.take_over(
+                self.optimizer, {**shared["compressor"], **(own or {}).get("compressor", {})}, own is not None
+            )
+        if own is not None:
+            random_state.restore(own["random"])
+
+    def restart(self) -> None:
+        """Make the ranks compare their settings again: they may be others than before."""
+        if compressor_of(self.optimizer) is not None:
+            transaction_of(self.optimizer).restart()
+
+    def _check(self, shared: dict[str, Any]) -> None:
+        for field, mine in (("others", self.others), ("values", self.values)):
+            saved = shared[field]
+            if saved.keys() != mine.keys():
+                names = ", ".join(f"'{name}'" for name in sorted(saved.keys() ^ mine.keys()))
+                raise ConfigurationError(
+                    "the commit and this TrainingState differ in what they hold beside model and optimizer: "
+                    f"{names}. Give it the same keyword arguments."
+                )
+        if bool(shared["compressor"]) == (compressor_of(self.optimizer) is None):
+            raise ConfigurationError(
+                "the commit was made with a gradsieve compressor and this training has none, or conversely. "
+                "Start with the same compression, or remove the commits."
+            )
