@@ -70,7 +70,7 @@ def take_over(optimizer: Any, state: dict[str, Any], residuals: bool) -> None:
             f"residual state has version {state.get('version')!r}, this gradsieve reads {_VERSION}"
         )
     config = transaction.compressor.config
-    policy = config.policy()
+    policy = transaction.new_policy()
     layers: dict[str, Any] = {}
     if residuals:
         layers = state["layers"]

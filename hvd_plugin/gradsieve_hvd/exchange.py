@@ -103,18 +103,29 @@ def missing_message(names: list[str], timeout: float) -> str:
     )
 
 
-def gather_bytes(content: bytes, name: str, process_set: Any, timeout: float) -> list[bytes]:
-    """Exchange one small message per rank and wait for it; the list is in the order of the set's ranks.
+class MessageGather:
+    """One small message of bytes per rank, in flight."""
 
-    Raises:
-        ExchangeError: see `Allgather.wait`.
-    """
-    framed = len(content).to_bytes(8, "little") + content
-    payload = torch.frombuffer(bytearray(framed), dtype=torch.uint8)
-    gathered = bytes(Allgather(payload, name, process_set, kind="message").wait(timeout).numpy())
-    messages: list[bytes] = []
-    while gathered:
-        end = 8 + int.from_bytes(gathered[:8], "little")
-        messages.append(gathered[8:end])
-        gathered = gathered[end:]
-    return messages
+    def __init__(self, content: bytes, name: str, process_set: Any) -> None:
+        framed = len(content).to_bytes(8, "little") + content
+        payload = torch.frombuffer(bytearray(framed), dtype=torch.uint8)
+        self._gather = Allgather(payload, name, process_set, kind="message")
+
+    def wait(self, timeout: float) -> list[bytes]:
+        """Return all messages, in the order of the set's ranks.
+
+        Raises:
+            ExchangeError: see `Allgather.wait`.
+        """
+        gathered = bytes(self._gather.wait(timeout).numpy())
+        messages: list[bytes] = []
+        while gathered:
+            end = 8 + int.from_bytes(gathered[:8], "little")
+            messages.append(gathered[8:end])
+            gathered = gathered[end:]
+        return messages
+
+
+def gather_bytes(content: bytes, name: str, process_set: Any, timeout: float) -> list[bytes]:
+    """Exchange one small message per rank and wait for it; see `MessageGather`."""
+    return MessageGather(content, name, process_set).wait(timeout)

@@ -8,15 +8,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from torch.nn import Parameter
 
 from gradsieve.errors import ExchangeError, RankMismatch
 
+from . import seam
+from .entries import compresses
 from .exchange import gather_bytes
+
+if TYPE_CHECKING:
+    from .compressor import HorovodCompressor
 
 Settings = Mapping[str, Any]
 
 _SHOWN_DIFFERENCES = 5
+
+
+def settings_of(optimizer: Any, compressor: HorovodCompressor, *, coordinated: bool) -> dict[str, Any]:
+    """Return all that must be equal on all ranks, JSON-able. ``coordinated``: there is a coordinator."""
+    return {
+        "compression": compressor.describe(),
+        "op": seam.reduction_name(optimizer.op),
+        "coordinator": coordinated,
+        "backward_passes_per_step": optimizer.backward_passes_per_step,
+        "parameters": {
+            name: f"{_path(compressor, name, parameter)} {parameter.dtype} {tuple(parameter.shape)}"
+            for name, parameter in seam.reduced_parameters(optimizer)
+        },
+    }
+
+
+def _path(compressor: HorovodCompressor, name: str, parameter: Parameter) -> str:
+    return "sparse" if compresses(compressor.config, name, parameter) else "dense"
 
 
 def compare_settings(mine: Settings, process_set: Any, timeout: float) -> None:

@@ -13,6 +13,7 @@ is what this module keeps.
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
 from dataclasses import dataclass, field
@@ -22,24 +23,27 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradsieve import LayerCompressor, Policy, codec
+from gradsieve import LayerCompressor, Policy, Steering, codec
 from gradsieve.errors import GradsieveError
 from gradsieve.kernels.magnitude import all_finite
 
 from . import seam
+from .control.plan import has_coordinator
 from .drain import Drain, empty_exchange_seconds
-from .entries import Entry, Phase, Ticket, compresses
+from .entries import Entry, Phase, Ticket
 from .exchange import Allgather, handle_finished, wait_for
 from .nonfinite import NonFiniteLog
-from .settings_check import compare_settings
+from .settings_check import compare_settings, settings_of
 from .step_counter import StepCounter
 from .tensors import reducible, sum_into, token
 from .watchdog import watch
 
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor
+    from .control.plan_exchange import PlanExchange
 
 _ATTRIBUTE = "_gradsieve_transaction"
+_numbers = itertools.count()
 
 
 @dataclass(eq=False)
@@ -53,13 +57,16 @@ class Transaction:
     open_tickets: dict[Parameter, Ticket] = field(default_factory=dict)
     step: int = 0  # optimizer steps that were really taken: the clock of density warm-up, equal on all ranks
     counter: StepCounter = field(default_factory=StepCounter)
+    control: PlanExchange | None = None  # with the job's coordinator, if it has one
     _settings_compared: bool = False
     _watched: bool = False
+    _number: int | None = None  # of the optimizers that have trained, so the same on all ranks
     _unapplied: bool = False  # some tensor was exchanged and the optimizer has not stepped since
 
     def __post_init__(self) -> None:
         seam.check_supported(self.optimizer)
-        self.policy = self.compressor.config.policy()
+        self._steering = Steering() if has_coordinator() else None
+        self.policy = self.new_policy()
         self._nonfinite = NonFiniteLog()
         self._drain = Drain()
         self.optimizer.register_step_pre_hook(self._before_step)
@@ -84,6 +91,10 @@ class Transaction:
         self.rollback()
         self.entries = {entry.parameter: entry for entry in entries}
         self.policy = policy
+
+    def new_policy(self) -> Policy:
+        """A policy as of before the first step, under the plan of the job's coordinator if it has one."""
+        return self.compressor.config.policy(self._steering)
 
     def restart(self) -> None:
         """Begin as in a new process, on all ranks together: the ranks may be others than before."""
@@ -122,6 +133,8 @@ class Transaction:
             else self._start_sparse(entry, entry.layer, gradient)
         )
         self.open_tickets[parameter] = ticket
+        if self.control is not None:
+            self.control.clock.worked()
         return sent, ticket
 
     def _is_new(self, entry: Entry, gradient: Tensor) -> bool:
@@ -144,29 +157,20 @@ class Transaction:
 
     def _compare_settings(self) -> None:
         if not self._settings_compared:
-            compare_settings(self.describe(), self.optimizer.process_set, self.compressor.timeout_seconds)
-            if not self._watched:
-                watch(self, self.compressor.timeout_seconds)
-            self._watched = True
+            process_set, timeout = self.optimizer.process_set, self.compressor.timeout_seconds
+            mine = settings_of(self.optimizer, self.compressor, coordinated=self._steering is not None)
+            compare_settings(mine, process_set, timeout)
             self._settings_compared = True
+            if not self._watched:
+                watch(self, timeout)
+            self._watched = True
+            if self._steering is not None:
+                from .control.plan_exchange import join
+
+                self._number = next(_numbers) if self._number is None else self._number
+                self.control = join(str(self._number), process_set, timeout, self._steering)
             if self.policy.times_exchanges:
-                seconds = empty_exchange_seconds(self.optimizer.process_set, self.compressor.timeout_seconds)
-                self.policy.observe_exchange(seconds, 0)
-
-    def describe(self) -> dict[str, Any]:
-        """Everything that must be equal on all ranks, JSON-able."""
-        return {
-            "compression": self.compressor.describe(),
-            "op": seam.reduction_name(self.optimizer.op),
-            "backward_passes_per_step": self.optimizer.backward_passes_per_step,
-            "parameters": {
-                name: f"{self._path(name, parameter)} {parameter.dtype} {tuple(parameter.shape)}"
-                for name, parameter in seam.reduced_parameters(self.optimizer)
-            },
-        }
-
-    def _path(self, name: str, parameter: Parameter) -> str:
-        return "sparse" if compresses(self.compressor.config, name, parameter) else "dense"
+                self.policy.observe_exchange(empty_exchange_seconds(process_set, timeout), 0)
 
     # -- decompress --
 
@@ -182,10 +186,15 @@ class Transaction:
             return gradient
         self._drain.begin(self.open_tickets.values())
         self.open_tickets.pop(entry.parameter, None)
-        if ticket.gather is not None:
-            self._finish_sparse(ticket, ticket.gather)
-        else:
+        gathered = None if ticket.gather is None else ticket.gather.wait(self.compressor.timeout_seconds)
+        if self.control is not None:
+            self.control.clock.arrived()
+        if gathered is None:
             self._finish_dense(reduced, ticket)
+        else:
+            self._finish_sparse(ticket, gathered)
+        if self.control is not None:
+            self.control.clock.worked()
         if not self.open_tickets:
             self._drain.end()
         entry.phase = Phase.EXCHANGED
@@ -203,9 +212,8 @@ class Transaction:
         if reduced is not gradient:
             gradient.copy_(reduced)
 
-    def _finish_sparse(self, ticket: Ticket, gather: Allgather) -> None:
+    def _finish_sparse(self, ticket: Ticket, gathered: Tensor) -> None:
         ranks = self.optimizer.process_set.size()
-        gathered = gather.wait(self.compressor.timeout_seconds)
         self.counter.add_received(gathered)
         self._drain.arrived(ticket, gathered.numel())
         try:
@@ -261,6 +269,8 @@ class Transaction:
         self.counter.close_step()
         self._unapplied = False
         self.step += 1
+        if self.control is not None:
+            self.control.after_step(self.step, self.counter.last)
 
     def rollback(self) -> None:
         """Give every tensor of a step that was never applied its residual back, bit for bit."""

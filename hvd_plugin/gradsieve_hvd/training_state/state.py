@@ -8,6 +8,8 @@ from typing import Any
 
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError, RankMismatch, StateError
+from gradsieve_hvd.control import names
+from gradsieve_hvd.control.plan import has_coordinator
 from gradsieve_hvd.training_state import files
 from gradsieve_hvd.training_state.durable import DurableCopies
 from gradsieve_hvd.training_state.header import Commit, Unusable
@@ -172,6 +174,10 @@ class TrainingState:
     def _publish(self, commit: Commit, neighbours: frozenset[int]) -> None:
         self._memory.publish(commit)
         self._published += 1
+        if self._ranks.rank == 0 and has_coordinator():
+            from gradsieve_hvd.control.reporter import process_reporter
+
+            process_reporter().committed_step = commit.step
         # Ranks that were here before a restart may have left the only copies; now there are enough new ones.
         if self._published == self._keep and self._ranks.rank == min(neighbours):
             self._memory.forget_others(neighbours)
@@ -185,10 +191,10 @@ def _require_count(name: str, value: object, lowest: int) -> None:
 def _directory(given: str | Path | None) -> Path:
     if given is not None:
         return Path(given)
-    job = os.environ.get("GRADSIEVE_JOB", "local")
+    job = os.environ.get(names.JOB) or "local"
     own = f"/dev/shm/gradsieve-{os.getuid()}-{job}"  # noqa: S108 - checked to be this user's before it is used
-    return Path(os.environ.get("GRADSIEVE_STATE_DIR") or own)
+    return Path(os.environ.get(names.STATE_DIRECTORY) or own)
 
 
 def _generation() -> int:
-    return int(os.environ.get("GRADSIEVE_JOB_GENERATION", "0"))
+    return int(os.environ.get(names.JOB_GENERATION) or 0)

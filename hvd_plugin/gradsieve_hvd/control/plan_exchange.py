@@ -1,0 +1,129 @@
+"""The one small message that the ranks exchange every few seconds: their step times, and rank 0's plan."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import sys
+import time
+from typing import Any
+
+from gradsieve.policies import Steering
+from gradsieve_hvd.control import names
+from gradsieve_hvd.control.plan import NO_PLAN, Plan
+from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
+from gradsieve_hvd.control.reporter_clock import StepClock
+from gradsieve_hvd.exchange import MessageGather
+from gradsieve_hvd.step_counter import StepStatistics
+
+_MOST_STEPS = 1000
+
+
+def join(name: str, process_set: Any, timeout: float, steering: Steering) -> PlanExchange | None:
+    """Return a rank's part in the exchange of an optimizer; None if it does not serve all ranks.
+
+    Raises:
+        ConfigurationError: rank 0's environment names no usable coordinator.
+    """
+    if process_set.process_set_id != 0:
+        return None
+    reporter = process_reporter() if process_set.rank() == 0 else None
+    return PlanExchange(name, process_set, timeout, steering, reporter)
+
+
+class PlanExchange:
+    """One optimizer's part in it, on every rank.
+
+    1. The first message starts after the first step. It travels with the gradients of the next one, so that
+       nobody waits for it, and is read after that step, by all ranks alike.
+    2. Rank 0's part holds its newest plan, which all ranks follow from then on, and after how many steps the
+       next message starts: about two seconds' worth.
+    3. The others' parts hold their step times, of which rank 0 makes a telemetry sample.
+
+    name: tells several optimizers' messages apart. steering: is given the plan to follow. reporter: on rank 0
+    only.
+    """
+
+    def __init__(
+        self, name: str, process_set: Any, timeout: float, steering: Steering, reporter: Reporter | None
+    ) -> None:
+        self.clock = StepClock()
+        self.plan: Plan = NO_PLAN
+        self._steering = steering
+        steering.plan = NO_PLAN.densities  # as on ranks that are new
+        self._name = f"control.{name}"
+        self._process_set = process_set
+        self._timeout = timeout
+        self._reporter = reporter
+        self._host = os.environ.get(names.HOST) or socket.gethostname()
+        self._steps_left = 1  # until the next message starts; the same on all ranks
+        self._under_way: MessageGather | None = None
+
+    def after_step(self, step: int, sent: StepStatistics) -> None:
+        """Take part after ``step`` steps, the last of which sent what ``sent`` says.
+
+        Raises:
+            ExchangeError: a rank did not answer.
+        """
+        self.clock.step_taken()
+        if self._under_way is not None:
+            parts = [json.loads(part) for part in self._under_way.wait(self._timeout)]
+            self._under_way = None
+            self._read(step, parts)
+        self._steps_left -= 1
+        if self._steps_left <= 0:
+            part = json.dumps(self._part(sent)).encode()
+            self._under_way = MessageGather(part, self._name, self._process_set)
+
+    def _part(self, sent: StepStatistics) -> dict[str, Any]:
+        times = self.clock.read()
+        part = {
+            "host": self._host,
+            "seconds": times.seconds,
+            "wait": times.wait_seconds,
+            "bytes": sent.payload_bytes + sent.dense_bytes,
+            "density": sent.density,
+        }
+        if self._reporter is not None:
+            steps = min(max(round(SECONDS / times.seconds), 2), _MOST_STEPS)
+            part |= {"plan": dict(self._reporter.plan.fields), "next": steps}
+        return part
+
+    def _read(self, step: int, parts: list[dict[str, Any]]) -> None:
+        self._steps_left = parts[0]["next"]
+        new = Plan.read(parts[0]["plan"])
+        if self._reporter is not None:
+            self._reporter.sample = self._sample(step, parts)
+        if new.generation > self.plan.generation:
+            self.plan = new
+            self._steering.plan = new.densities
+            rank = self._process_set.rank()
+            print(f"gradsieve: rank {rank}: {new} from step {step} on", file=sys.stderr, flush=True)
+
+    def _sample(self, step: int, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the telemetry; the fields are documented in docs/telemetry.md."""
+        assert self._reporter is not None
+        sample = {
+            "generation": int(os.environ.get(names.JOB_GENERATION) or 0),
+            "step": step,
+            "stepSeconds": statistics.fmean(part["seconds"] for part in parts),
+            "waitSeconds": statistics.fmean(part["wait"] for part in parts),
+            "wireBytesPerStep": round(statistics.fmean(part["bytes"] for part in parts)),
+            "densityPermille": round(1000 * statistics.fmean(part["density"] for part in parts), 3),
+            "appliedPlanGeneration": parts[0]["plan"]["generation"],
+            "ranks": [
+                {
+                    "rank": rank,
+                    "host": part["host"],
+                    "stepSeconds": max(part["seconds"] - part["wait"], 0.0),
+                    "waitSeconds": part["wait"],
+                }
+                for rank, part in enumerate(parts)
+            ],
+            "time": time.time(),
+        }
+        if self._reporter.committed_step is not None:
+            sample["committedStep"] = self._reporter.committed_step
+        return sample

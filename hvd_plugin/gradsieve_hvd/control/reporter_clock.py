@@ -1,0 +1,44 @@
+"""How long a rank's steps take, and how much of that it waits for others."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Means over some steps. seconds: from step to step. wait_seconds: without anything of its own to do."""
+
+    seconds: float
+    wait_seconds: float
+
+
+class StepClock:
+    """Sums up times between two readings. Waiting is what passes after a gradient was submitted, or decoded,
+    until the next one has arrived; not what lies between two gradients of the backward pass.
+    """
+
+    def __init__(self) -> None:
+        self._began = self._idle_since = time.monotonic()
+        self._steps = 0
+        self._waited = 0.0
+
+    def worked(self) -> None:
+        """The rank has submitted or decoded a gradient."""
+        self._idle_since = time.monotonic()
+
+    def arrived(self) -> None:
+        """A gradient that the rank had to wait for is here."""
+        self._waited += time.monotonic() - self._idle_since
+
+    def step_taken(self) -> None:
+        """The optimizer has stepped."""
+        self._steps += 1
+
+    def read(self) -> StepTimes:
+        """Return the means since the last reading, and begin anew. There must have been a step."""
+        now = time.monotonic()
+        times = StepTimes((now - self._began) / self._steps, self._waited / self._steps)
+        self._began, self._steps, self._waited = now, 0, 0.0
+        return times
