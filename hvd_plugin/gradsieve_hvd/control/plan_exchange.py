@@ -112,7 +112,7 @@ class PlanExchange:
             "waitSeconds": statistics.fmean(part["wait"] for part in parts),
             "wireBytesPerStep": round(statistics.fmean(part["bytes"] for part in parts)),
             "densityPermille": round(1000 * statistics.fmean(part["density"] for part in parts), 3),
-            "appliedPlanGeneration": parts[0]["plan"]["generation"],
+            "appliedPlanGeneration": self.plan.generation,
             "ranks": [
                 {
                     "rank": rank,
