@@ -9,13 +9,14 @@ import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 from small_coordinator import SmallCoordinator, make_certificates
 
 SUPPORT = Path(__file__).parents[2] / "support"
-RANKS = 4
+RANKS, SLOW, SLOW_SECONDS = 4, 3, 0.2
 STARTING_SECONDS = 200.0  # four ranks import torch at once, perhaps on one busy core
 PROGRAM = f"""
 import json, sys, time
@@ -34,8 +35,8 @@ settings = dict(directory=folder / "commits", every=5, timeout_seconds=60)
 state = gradsieve_hvd.TrainingState(model, optimizer, **settings)
 kept, step, over = [], state.restore(), False
 while not over:
+    time.sleep({SLOW_SECONDS} if hvd.rank() == {SLOW} else 0.01)
     train(hvd, model, optimizer, steps=1, first=step)
-    time.sleep(0.05 if hvd.rank() == 3 else 0.01)
     kept.append(gradsieve_hvd.statistics(optimizer).kept)
     step += 1
     state.commit(step)
@@ -51,6 +52,7 @@ class Story:
     """What happened in one job from its start to its end."""
 
     samples: dict[str, dict[str, Any]]
+    reports: list[dict[str, Any]]
     kept: list[list[int]]
     steps_without_coordinator: tuple[int, int]
     output: str
@@ -73,7 +75,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     output = (folder / "output").read_text()
     assert status == 0, output
     kept = [json.loads((folder / f"kept-{rank}.json").read_text()) for rank in range(RANKS)]
-    return Story(samples, kept, without, output)
+    return Story(samples, first.samples, kept, without, output)
 
 
 def _plans_of_all_kinds(
@@ -122,20 +124,20 @@ def test_a_sample_says_what_a_step_costs(story: Story) -> None:
     assert sample["generation"] == 4
     assert sample["densityPermille"] == pytest.approx(100)
     assert 0 < sample["waitSeconds"] < sample["stepSeconds"] < 60
-    dense = 4 * (20 + 10)
-    assert dense + 6 * TENTH > sample["wireBytesPerStep"] > dense + 4 * TENTH, (
-        "values, and an index of 1 byte or so"
-    )
+    biases = 4 * (20 + 10)
+    assert biases + 2 * TENTH < sample["wireBytesPerStep"] < biases + 6 * TENTH, "packed values and indices"
     assert sample["committedStep"] % 5 == 0
     assert 0 < sample["committedStep"] <= sample["step"] + 5
 
 
 def test_the_rank_that_works_longest_is_told_from_those_that_wait_for_it(story: Story) -> None:
-    ranks = story.samples["bounded"]["ranks"]
-    assert [rank["rank"] for rank in ranks] == [0, 1, 2, 3]
-    assert {rank["host"] for rank in ranks} == {"workers-0"}
-    assert max(ranks, key=lambda rank: rank["stepSeconds"])["rank"] == 3
-    assert min(ranks, key=lambda rank: rank["waitSeconds"])["rank"] == 3
+    """Over the whole job: single samples of a busy machine say little."""
+    everyone = [sample["ranks"] for sample in story.reports[1:]]
+    for ranks in everyone:
+        assert [(rank["rank"], rank["host"]) for rank in ranks] == [(r, "workers-0") for r in range(RANKS)]
+    working = [fmean(ranks[rank]["stepSeconds"] for ranks in everyone) for rank in range(RANKS)]
+    assert working[SLOW] == max(working)
+    assert working[SLOW] > SLOW_SECONDS
 
 
 def test_all_ranks_change_at_the_same_step(story: Story) -> None:
