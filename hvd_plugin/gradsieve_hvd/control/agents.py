@@ -109,6 +109,16 @@ class Agents:
                     run.finish(status)
         return old
 
+    async def end_unknown(self, registration: Registration) -> None:
+        """Have an agent end what it runs for a generation that is over, or for another coordinator."""
+        connection = self._connections.get(registration.incarnation)
+        for run_id, status in registration.runs.items():
+            if connection is not None and status is None and run_id not in self._runs:
+                _log.warning(
+                    "host %s: ending run %s, which is not of now", registration.incarnation.host, run_id
+                )
+                await connection.send({"type": "end", "id": run_id, "ask": "unknown"})
+
     def disconnected(self, incarnation: Incarnation, connection: Connection, *, left: bool) -> None:
         """A connection has gone; unless the agent ``left`` on purpose, it has some seconds to dial again."""
         if self._connections.get(incarnation) is not connection:

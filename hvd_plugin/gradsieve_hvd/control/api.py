@@ -131,12 +131,14 @@ class Api:
         except (Refused, TimeoutError, TypeError) as error:
             await _refuse(connection, error)
             return socket
+        left = True
         try:
             await self._listen(socket, registration.incarnation)
+            left = socket.close_code == _LEFT
         except Refused as error:
             await _refuse(connection, error)
         finally:
-            self._decisions.agent_gone(registration.incarnation, connection, left=socket.close_code == _LEFT)
+            self._decisions.agent_gone(registration.incarnation, connection, left=left)
         return socket
 
     async def _listen(self, socket: web.WebSocketResponse, incarnation: Incarnation) -> None:

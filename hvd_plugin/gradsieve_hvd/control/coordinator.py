@@ -108,7 +108,13 @@ class Coordinator:
         await connection.send({"type": "registered"})
         if old is not None:
             await old.close(CLOSE_REPLACED, "replaced by a newer connection")
+        if self.ledger.started_generation is not None or not self._may_take_part(who):
+            await self._agents.end_unknown(registration)
         self._notify()
+
+    def _may_take_part(self, incarnation: Incarnation) -> bool:
+        """Whether its ranks may train on under a new coordinator, until that can start the job anew."""
+        return self.ledger.roster is None or self.ledger.registry.is_admitted(incarnation)
 
     def agent_message(self, incarnation: Incarnation, fields: Fields) -> None:
         """Take a message of a registered agent, or raise :class:`Refused`."""

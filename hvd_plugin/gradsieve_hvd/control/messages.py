@@ -206,11 +206,38 @@ class Plan:
 
 @dataclass(frozen=True)
 class RankTelemetry:
-    """One rank's time: its number, its host's name, and the seconds that its steps take."""
+    """One rank's times per step.
+
+    Attributes:
+        rank: its number.
+        host: its host's name.
+        step_seconds: what its own work takes.
+        wait_seconds: what it waits for others; None if it does not say.
+    """
 
     rank: int
     host: str
     step_seconds: float
+    wait_seconds: float | None = None
+
+    @classmethod
+    def read(cls, fields: Fields) -> RankTelemetry:
+        """The times in ``fields``.
+
+        Raises:
+            Refused: a field does not fit.
+        """
+        return cls(
+            fields.integer("rank", 0, MOST_RANKS),
+            host_field(fields),
+            fields.number("stepSeconds"),
+            fields.number("waitSeconds") if "waitSeconds" in fields else None,
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """The times as they were sent."""
+        waits = {} if self.wait_seconds is None else {"waitSeconds": self.wait_seconds}
+        return {"rank": self.rank, "host": self.host, "stepSeconds": self.step_seconds, **waits}
 
 
 @dataclass(frozen=True)
@@ -248,16 +275,11 @@ class Telemetry:
             _generation(fields),
             fields.integer("step", 0, MOST_GENERATION),
             numbers,
-            tuple(
-                RankTelemetry(
-                    rank.integer("rank", 0, MOST_RANKS), host_field(rank), rank.number("stepSeconds")
-                )
-                for rank in ranks
-            ),
+            tuple(map(RankTelemetry.read, ranks)),
         )
 
     def to_json(self) -> dict[str, object]:
         """The sample as it was sent."""
-        ranks = [{"rank": r.rank, "host": r.host, "stepSeconds": r.step_seconds} for r in self.ranks]
+        ranks = [rank.to_json() for rank in self.ranks]
         whole = {name: int(value) if value.is_integer() else value for name, value in self.numbers.items()}
         return {"generation": self.generation, "step": self.step, **whole, "ranks": ranks}

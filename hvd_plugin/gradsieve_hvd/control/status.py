@@ -34,7 +34,7 @@ def status_json(ledger: Ledger, started_at: str | None) -> dict[str, Any]:
     registry, telemetry = ledger.registry, ledger.telemetry
     registered = [
         {"host": who.host, "podUID": who.uid, "connected": True, "admitted": registry.is_admitted(who)}
-        for who in registry.connected
+        for who in sorted(registry.connected)
     ]
     gone = [
         {"host": host, "podUID": registry.uid(host), "connected": False, "admitted": True}

@@ -36,7 +36,7 @@ TELEMETRY = {
     "wireBytesPerStep": 1000,
     "densityPermille": 10,
     "appliedPlanGeneration": 2,
-    "ranks": [{"rank": 0, "host": "a100-0", "stepSeconds": 0.5}],
+    "ranks": [{"rank": 0, "host": "a100-0", "stepSeconds": 0.5, "waitSeconds": 0.25}],
     "loss": -1.5,
     "time": 1.7e9,
 }
