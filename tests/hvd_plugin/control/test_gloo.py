@@ -1,6 +1,7 @@
 """Gloo: Horovod's elastic driver over agents; survivors go on in place, newcomers join."""
 
 import signal
+import time
 
 import pytest
 
@@ -79,3 +80,22 @@ def test_horovod_reduces_across_three_hosts(spread_job):
     assert sorted(line.partition(" ")[0] for line in coordinator.lines("[")) == ["[0]", "[1]", "[2]"]
     assert [agent.wait() for agent in agents] == [0, 0, 0]
     assert job.left_over() == []
+
+
+def test_without_coordinator_the_ranks_train_on_until_the_next_one_starts_anew(job):
+    ticks = job.folder / "ticks"
+    tick = f"while :; do echo $GRADSIEVE_RUN_ID >> {ticks}; sleep 0.2; done"
+    agent = job.agent("h0")
+    first = job.coordinator("--gloo", "--hosts", "h0", "--", "sh", "-c", tick)
+    first.wait_for("all ranks run")
+    first.signal(signal.SIGKILL)
+    first.wait()
+    # What mpirun had started would be ended after 30 seconds.
+    time.sleep(33)
+    before = len(ticks.read_text())
+    time.sleep(3)
+    assert len(ticks.read_text()) > before
+    second = job.coordinator("--gloo", "--hosts", "h0", "--", "true")
+    assert second.wait(60) == 0, second.text()
+    assert job.left_over_ranks() == []
+    assert agent.process.poll() is None
