@@ -106,18 +106,27 @@ class Residual:
                 "pass momentum=MomentumCorrection(...) as when it was saved, or remove the field to start "
                 "without velocity"
             )
-        saved = state.get("residual")
-        if not isinstance(saved, Tensor):
-            raise ConfigurationError(f"field 'residual': found {type(saved).__name__}, expected a tensor")
-        if saved.shape != self._committed.shape or saved.dtype != torch.float32:
-            raise ConfigurationError(
-                f"field 'residual': found {saved.dtype} {list(saved.shape)}, "
-                f"expected torch.float32 {list(self._committed.shape)}"
-            )
-        if not bool(torch.isfinite(saved).all()):
-            raise ConfigurationError("field 'residual': it holds NaN or infinity")
+        saved = saved_residual(state, self._committed)
         self.rollback()
         self._committed.copy_(saved)
+
+
+def saved_residual(state: dict[str, Any], like: Tensor) -> Tensor:
+    """Return the residual of a saved state.
+
+    Raises ConfigurationError if it cannot take the place of ``like``.
+    """
+    saved = state.get("residual")
+    if not isinstance(saved, Tensor):
+        raise ConfigurationError(f"field 'residual': found {type(saved).__name__}, expected a tensor")
+    if saved.shape != like.shape or saved.dtype != like.dtype:
+        raise ConfigurationError(
+            f"field 'residual': found {saved.dtype} {list(saved.shape)}, "
+            f"expected {like.dtype} {list(like.shape)}; use the residual_dtype that it was saved with"
+        )
+    if not bool(torch.isfinite(saved).all()):
+        raise ConfigurationError("field 'residual': it holds NaN or infinity")
+    return saved
 
 
 class NoResidual:

@@ -118,6 +118,7 @@ def test_a_description_is_the_same_after_a_trip_through_json():
         "value_dtype": "bfloat16",
         "warmup": {"start": 0.25, "steps": 10},
         "error_feedback": True,
+        "residual_dtype": "float32",
         "momentum": None,
         "clip_norm": None,
         "band": [0.9, 1.1],

@@ -1,4 +1,4 @@
-"""Work space is used again, and never shared between results, dtypes or threads."""
+"""Work space is used again, and never shared between results, uses or threads."""
 
 import threading
 
@@ -11,15 +11,15 @@ CPU = torch.device("cpu")
 
 
 def test_a_smaller_tensor_uses_the_memory_of_a_larger_one():
-    larger = borrow(5000, torch.int32, CPU)
-    smaller = borrow(100, torch.int32, CPU)
+    larger = borrow(5000, "sum", CPU)
+    smaller = borrow(100, "sum", CPU)
     assert smaller.numel() == 100
-    assert smaller.data_ptr() == larger.data_ptr() == borrow(5000, torch.int32, CPU).data_ptr()
+    assert smaller.data_ptr() == larger.data_ptr() == borrow(5000, "sum", CPU).data_ptr()
 
 
-def test_dtypes_and_threads_have_memory_of_their_own():
-    pointers = {borrow(100, torch.int32, CPU).data_ptr(), borrow(100, torch.bool, CPU).data_ptr()}
-    thread = threading.Thread(target=lambda: pointers.add(borrow(100, torch.int32, CPU).data_ptr()))
+def test_uses_and_threads_have_memory_of_their_own():
+    pointers = {borrow(100, "sum", CPU).data_ptr(), borrow(100, "residual", CPU).data_ptr()}
+    thread = threading.Thread(target=lambda: pointers.add(borrow(100, "sum", CPU).data_ptr()))
     thread.start()
     thread.join()
     assert len(pointers) == 3

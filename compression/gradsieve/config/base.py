@@ -16,9 +16,11 @@ from gradsieve.errors import ConfigurationError
 from gradsieve.momentum import MomentumCorrection, MomentumFeedback
 from gradsieve.policies import BoundedPolicy, FixedPolicy, Policy, Steering, WarmupPolicy
 from gradsieve.residual import ErrorFeedback, NoResidual, Residual
+from gradsieve.rounded_residual import RoundedResidual
 from gradsieve.schedule import DensityWarmup
 from gradsieve.selection import Selector
 
+ResidualDtype = Literal["float32", "bfloat16"]
 Algorithm = Literal["topk", "group_topk", "laplace", "sampled", "layered", "importance"]
 
 
@@ -29,6 +31,7 @@ class CommonSettings(TypedDict, total=False):
     value_dtype: ValueDtype
     warmup: DensityWarmup | None
     error_feedback: bool
+    residual_dtype: ResidualDtype
     momentum: MomentumCorrection | None
     clip_norm: float | None
 
@@ -45,6 +48,8 @@ class CompressionConfig(ABC):
         residual, so no format costs gradient mass.
     warmup: density of the first steps; None starts at ``density``.
     error_feedback: keep what was not sent for the next steps. Without it most gradients never arrive.
+    residual_dtype: number format of what is kept: "float32", or "bfloat16" in half the memory, which costs
+        gradient mass; see :class:`gradsieve.rounded_residual.RoundedResidual`.
     momentum: momentum before compression instead of in the optimizer; None leaves it to the optimizer.
     clip_norm: largest norm of one tensor's gradient on one rank, before it is accumulated; None does not
         clip. For a bound G that is right on one node use G * N ** -0.5 with N ranks.
@@ -59,6 +64,7 @@ class CompressionConfig(ABC):
     value_dtype: ValueDtype = "float32"
     warmup: DensityWarmup | None = None
     error_feedback: bool = True
+    residual_dtype: ResidualDtype = "float32"
     momentum: MomentumCorrection | None = None
     clip_norm: float | None = None
 
@@ -69,6 +75,9 @@ class CompressionConfig(ABC):
         require(self.value_dtype in dtypes, self, "value_dtype", f"one of {', '.join(dtypes)}")
         require(isinstance(self.warmup, DensityWarmup | None), self, "warmup", "a DensityWarmup or None")
         require(isinstance(self.error_feedback, bool), self, "error_feedback", "True or False")
+        residual_dtypes = get_args(ResidualDtype)
+        known = self.residual_dtype in residual_dtypes
+        require(known, self, "residual_dtype", f"one of {', '.join(residual_dtypes)}")
         corrects = isinstance(self.momentum, MomentumCorrection | None)
         require(corrects, self, "momentum", "a MomentumCorrection or None")
         clips = self.clip_norm is None or is_positive(self.clip_norm)
@@ -98,7 +107,10 @@ class CompressionConfig(ABC):
 
     def feedback(self, elements: int, device: torch.device | str) -> ErrorFeedback:
         """Return a new error feedback for one tensor: clipping, then momentum, then the residual."""
-        feedback: ErrorFeedback = Residual(elements, device) if self.error_feedback else NoResidual()
+        feedback: ErrorFeedback = NoResidual()
+        if self.error_feedback:
+            kinds = {"float32": Residual, "bfloat16": RoundedResidual}
+            feedback = kinds[self.residual_dtype](elements, device)
         if self.momentum is not None:
             feedback = MomentumFeedback(feedback, self.momentum, elements, device)
         if self.clip_norm is not None:

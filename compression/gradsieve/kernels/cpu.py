@@ -79,7 +79,7 @@ class CpuSum:
         """
         gradient = gradient.detach()
         if gradient.dtype != torch.float32 or not gradient.is_contiguous():
-            flat = borrow(gradient.numel(), torch.float32, gradient.device)
+            flat = borrow(gradient.numel(), "gradient", gradient.device)
             flat.view(gradient.shape).copy_(gradient)
             gradient = flat
         lazy = cls(out)

@@ -1,0 +1,76 @@
+"""Error feedback in half the memory: a residual in bf16, rounded once per step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradsieve.accumulated import Accumulated
+from gradsieve.kernels import accumulate, as_accumulated
+from gradsieve.kernels.scratch import borrow
+from gradsieve.residual import saved_residual
+from gradsieve.selection import Selection
+
+_LARGEST = torch.finfo(torch.bfloat16).max
+
+
+class RoundedResidual:
+    """One tensor's residual in bf16; see :class:`gradsieve.residual.ErrorFeedback`.
+
+    Memory: two bf16 buffers of N elements, 4 bytes per element instead of 8, and for each thread two fp32
+    buffers as long as the largest tensor. A step passes three times more over the elements.
+
+    What rounding costs: the residual is rounded to the nearest bf16 in each step, by at most 2^-8 of each
+    element. So the conservation law holds up to that, and an element's gradient is lost where it stays below
+    2^-8 of what the element has accumulated: rarely at densities of 1 % and more, where elements wait for
+    some hundred steps, often at 0.1 %. Magnitudes above bf16's largest (3.39e38) are held there.
+    """
+
+    def __init__(self, elements: int, device: torch.device | str = "cpu") -> None:
+        self._committed = torch.zeros(elements, dtype=torch.bfloat16, device=device)
+        self._pending = torch.empty_like(self._committed)
+        self._accumulated = as_accumulated(torch.empty(0))
+        self._open = False
+
+    def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
+        """Return a = gradient * unscale + residual, in fp32 and flat; see :meth:`Residual.begin`.
+
+        It is made in the thread's work space: valid until the next ``begin`` of any such residual.
+        """
+        self.rollback()
+        elements, device = self._committed.numel(), self._committed.device
+        residual = borrow(elements, "residual", device).copy_(self._committed)
+        total = borrow(elements, "sum", device)
+        self._accumulated = accumulate(gradient.detach(), unscale, residual, total)
+        return self._accumulated
+
+    def keep(self, selection: Selection, sent: Tensor) -> None:
+        """Leave in the pending residual, rounded, what is not sent; see :meth:`Residual.keep`."""
+        self._accumulated.leave_rest(selection, sent)
+        self._pending.copy_(self._accumulated.tensor().clamp_(-_LARGEST, _LARGEST))
+        self._open = True
+
+    def commit(self) -> None:
+        """Make the pending residual the residual; nothing happens when there is none."""
+        if self._open:
+            self._committed, self._pending = self._pending, self._committed
+        self._open = False
+
+    def rollback(self) -> None:
+        """Drop the pending residual; nothing happens when there is none."""
+        self._open = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return ``{"residual": bf16 [N]}``, a copy of the committed residual."""
+        return {"residual": self._committed.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Replace the residual by a saved one and drop a pending step; the state is copied.
+
+        Raises ConfigurationError, changing nothing, if the state is not a finite bf16 tensor [N].
+        """
+        saved = saved_residual(state, self._committed)
+        self.rollback()
+        self._committed.copy_(saved)

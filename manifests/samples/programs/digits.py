@@ -1,0 +1,81 @@
+"""Handwritten digits with Horovod and gradsieve: the program of the sample jobs.
+
+On one machine:   gradsieve run -np 4 -- python manifests/samples/programs/digits.py
+On a cluster:     kubectl create configmap training-program --from-file=manifests/samples/programs
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import horovod.torch as hvd
+import torch
+from horovod.common.elastic import ObjectState
+from horovod.torch.elastic import run
+from sklearn.datasets import load_digits
+from torch.nn.functional import cross_entropy
+
+import gradsieve_hvd
+
+EPOCHS = int(os.environ.get("EPOCHS", "16"))
+STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0"))  # a slower model, to watch a job for longer
+BATCH = 128  # of all ranks together: accuracy does not depend on their number
+TEST_IMAGES = 360
+
+started = time.monotonic()
+hvd.init()
+images, labels = load_digits(return_X_y=True)
+order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+inputs = (torch.tensor(images, dtype=torch.float32) / 16 - 0.5)[order]
+targets = torch.tensor(labels, dtype=torch.int64)[order]
+test_inputs, train_inputs = inputs[:TEST_IMAGES], inputs[TEST_IMAGES:]
+test_targets, train_targets = targets[:TEST_IMAGES], targets[TEST_IMAGES:]
+
+
+def train(elastic: ObjectState | None = None) -> None:
+    """Train from the last commit to the end."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 640), torch.nn.ReLU(),
+        torch.nn.Linear(640, 640), torch.nn.ReLU(),
+        torch.nn.Linear(640, 10),
+    )  # fmt: skip
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True),
+        named_parameters=model.named_parameters(),
+        # What the HorovodJob says; without a job, or where it says nothing, this.
+        compression=gradsieve_hvd.job_compression(gradsieve_hvd.Compression.laplace(density=0.01)),
+    )
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    state = gradsieve_hvd.TrainingState(model, optimizer, every=10)
+    first = state.restore()
+    if hvd.rank() == 0:
+        seconds = time.monotonic() - started
+        print(f"{hvd.size()} ranks go on from step {first}, {seconds:.1f} s after the start", flush=True)
+    steps_per_epoch = len(train_targets) // BATCH
+    for step in range(first, EPOCHS * steps_per_epoch):
+        epoch, position = divmod(step, steps_per_epoch)
+        shuffled = torch.randperm(len(train_targets), generator=torch.Generator().manual_seed(epoch))
+        batch = shuffled[position * BATCH : (position + 1) * BATCH][hvd.rank() :: hvd.size()]
+        optimizer.zero_grad()
+        loss = cross_entropy(model(train_inputs[batch]), train_targets[batch])
+        loss.backward()
+        optimizer.step()
+        state.commit(step + 1)
+        if elastic is not None:
+            elastic.check_host_updates()
+        time.sleep(STEP_SECONDS)
+        if hvd.rank() == 0 and (step == first or position == steps_per_epoch - 1):
+            print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
+    if hvd.rank() == 0:
+        with torch.no_grad():
+            right = (model(test_inputs).argmax(dim=1) == test_targets).float().mean().item()
+        print(f"accuracy {100 * right:.2f} %", flush=True)
+    state.discard()
+
+
+if os.environ.get("HOROVOD_ELASTIC"):  # Gloo: when ranks are lost, the others go on in this process
+    run(train)(ObjectState(bcast_object=hvd.broadcast_object, get_rank=hvd.rank))
+else:
+    train()
