@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,10 +29,24 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Start it; returns at once."""
-        environment = {**os.environ, "KUBECONFIG": str(self._cluster.kubeconfig)}
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self._cluster.kubeconfig),
+            "GRADSIEVE_OPERATOR_CIDRS": ",".join(self._own_addresses()),
+        }
         command = [sys.executable, "-m", "kopf", "run", "-A", "--standalone", "-m", "gradsieve_operator"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def _own_addresses(self) -> set[str]:
+        """Return from where this machine calls pods: the jobs' NetworkPolicies have to admit that."""
+        where = "jsonpath={.items[*].status.addresses[?(@.type=='InternalIP')].address}"
+        sources = set()
+        for node in self._cluster.kubectl("get", "nodes", "-o", where).split():
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((node, 9))
+                sources.add(f"{probe.getsockname()[0]}/32")
+        return sources
 
     def kill(self) -> None:
         """End it as a crash would, without a word."""

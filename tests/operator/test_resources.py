@@ -326,3 +326,11 @@ def test_the_longest_names_still_fit():
     assert len(pod["spec"]["hostname"]) <= 63
     assert len(contract.service_address(pod["spec"]["hostname"], job.name, "n" * 63)) <= 253
     assert len(pod["metadata"]["name"]) <= 253
+
+
+def test_an_operator_outside_of_the_cluster_may_call_the_coordinator_from_its_addresses():
+    policy = shared_children(jobs.job(), Neighbours(operator_cidrs=("10.0.0.1/32",)))[-1]
+    assert policy["spec"]["ingress"][1] == {
+        "from": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
+        "ports": [{"protocol": "TCP", "port": 7443}],
+    }

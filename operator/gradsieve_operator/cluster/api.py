@@ -140,7 +140,9 @@ class Api:
                         raise _error(int(event["object"].get("code", 500)), event["object"])
                     yield event
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ApiError(0, "Unreachable", f"watch of {where}: {error or type(error).__name__}") from error
+            raise ApiError(
+                0, "Unreachable", f"watch of {where}: {str(error) or type(error).__name__}"
+            ) from error
 
     async def apply(self, manifest: Manifest) -> Manifest:
         """Make or change a child by server-side apply, as our field manager."""
@@ -189,7 +191,9 @@ class Api:
                 found: Manifest = json.loads(await answer.read())
                 return found
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ApiError(0, "Unreachable", f"{method} {where}: {error or type(error).__name__}") from error
+            raise ApiError(
+                0, "Unreachable", f"{method} {where}: {str(error) or type(error).__name__}"
+            ) from error
 
     def _started(self) -> aiohttp.ClientSession:
         assert self._session is not None, "use the client as a context manager"

@@ -89,7 +89,7 @@ class Coordinator:
                     raise CoordinatorError(f"{method} {where}: the answer has {answer.content_length} bytes")
                 found = await answer.json()
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise CoordinatorError(f"{method} {where}: {error or type(error).__name__}") from error
+            raise CoordinatorError(f"{method} {where}: {str(error) or type(error).__name__}") from error
         if not isinstance(found, dict):
             raise CoordinatorError(f"{method} {where}: the answer is no object")
         return found

@@ -47,6 +47,7 @@ class Options:
         sees_nodes: whether it may read nodes and all pods; without, it plans nothing.
         namespace: its own; empty outside of a cluster: then it does not ask for a Lease.
         identity: tells replicas apart.
+        cidrs: from where it calls coordinators when it runs outside of the cluster.
         health: where to serve ``/healthz``; empty for nowhere.
         application: value of the label app.kubernetes.io/name of its pods.
     """
@@ -55,18 +56,19 @@ class Options:
     sees_nodes: bool = True
     namespace: str = ""
     identity: str = ""
+    cidrs: tuple[str, ...] = ()
     health: str = ""
     application: str = "gradsieve-operator"
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Options:
         """Read the variables ``GRADSIEVE_*`` that the chart sets."""
-        namespaces = environment.get("GRADSIEVE_WATCH_NAMESPACES", "")
         return cls(
-            namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
+            namespaces=_words(environment.get("GRADSIEVE_WATCH_NAMESPACES", "")),
             sees_nodes=environment.get("GRADSIEVE_PLAN_NODES", "true") != "false",
             namespace=environment.get("GRADSIEVE_OPERATOR_NAMESPACE", ""),
             identity=environment.get("GRADSIEVE_OPERATOR_POD") or f"{socket.gethostname()}-{os.getpid()}",
+            cidrs=_words(environment.get("GRADSIEVE_OPERATOR_CIDRS", "")),
             health=environment.get("GRADSIEVE_HEALTH_LISTEN", ""),
             application=environment.get("GRADSIEVE_OPERATOR_NAME") or "gradsieve-operator",
         )
@@ -117,7 +119,9 @@ class Operator:
             async with asyncio.timeout(SYNC_SECONDS):
                 await self._planning.nodes.synced.wait()
                 await self._planning.pods.synced.wait()
-        neighbours = Neighbours(options.namespace, (("app.kubernetes.io/name", options.application),))
+        neighbours = Neighbours(
+            options.namespace, (("app.kubernetes.io/name", options.application),), options.cidrs
+        )
         observer = Observer(self._api, session, self._planning, neighbours)
         executor = Executor(self._api, self._planning)
         self._reconciler = Reconciler(self._api, observer, executor, self._planning)
@@ -198,3 +202,7 @@ class Operator:
         for other in self._tasks:
             other.cancel()
         signal.raise_signal(signal.SIGTERM)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -17,11 +17,13 @@ class Neighbours:
     Attributes:
         operator_namespace: where the operator's pods run; empty when it runs outside the cluster.
         operator_labels: labels of the operator's pods.
+        operator_cidrs: addresses from which an operator outside the cluster calls.
         monitoring_label: label, with value ``true``, of namespaces that may read metrics.
     """
 
     operator_namespace: str = ""
     operator_labels: tuple[tuple[str, str], ...] = (("app.kubernetes.io/name", "gradsieve-operator"),)
+    operator_cidrs: tuple[str, ...] = ()
     monitoring_label: str = "gradsieve.io/monitoring"
 
 
@@ -83,6 +85,9 @@ def network_policy(job: HorovodJob, neighbours: Neighbours) -> Manifest:
             "podSelector": {"matchLabels": dict(neighbours.operator_labels)},
         }
         ingress.append({"from": [operator], "ports": [_tcp(contract.COORDINATOR_PORT)]})
+    if neighbours.operator_cidrs:
+        outside = [{"ipBlock": {"cidr": cidr}} for cidr in neighbours.operator_cidrs]
+        ingress.append({"from": outside, "ports": [_tcp(contract.COORDINATOR_PORT)]})
     readers = {"namespaceSelector": {"matchLabels": {neighbours.monitoring_label: "true"}}}
     ingress.append({"from": [readers], "ports": [_tcp(contract.READONLY_PORT)]})
     return {

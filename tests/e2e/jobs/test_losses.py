@@ -1,0 +1,70 @@
+"""What is lost is replaced, and an operator that is killed at any moment changes nothing about the end."""
+
+import random
+import time
+from collections import Counter
+
+import pytest
+from horovod_job import Job, idle_group
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def settled(job: Job, workers: int) -> bool:
+    """Whether each place of the job has exactly one living pod, and it is bound."""
+    living = [pod for pod in job.pods().values() if "deletionTimestamp" not in pod["metadata"]]
+    living = [pod for pod in living if pod["status"].get("phase") in ("Pending", "Running")]
+    hosts = Counter(pod["spec"]["hostname"] for pod in living if pod["spec"].get("nodeName"))
+    return len(hosts) == len(living) == workers + 1 and set(hosts.values()) == {1}
+
+
+def start(cluster, job: Job, workers: int, **spec) -> None:
+    job.apply(idle_group("worker", workers, cluster.training_image), **spec)
+    job.wait(lambda: job.condition("Admitted")["status"] == "True", 90, "admitted")
+
+
+def restarts(job: Job) -> int:
+    return int(job.kubectl("get", "hvj", job.name, "-o", "jsonpath={.status.restartCount}") or 0)
+
+
+def test_a_deleted_worker_is_replaced_under_a_new_name(cluster, operator, job, record_property):
+    start(cluster, job, 3)
+    job.kubectl("delete", "pod", "digits-worker-1-1", "--wait=false")
+    seconds = job.wait(lambda: "digits-worker-1-2" in job.pods(), 30, "replaced")
+    record_property("seconds_to_replacement", round(seconds, 2))
+    job.wait(lambda: settled(job, 3) and restarts(job) == 1, 60, "settled with one restart")
+    assert "digits-worker-0-1" in job.pods()
+
+
+def test_a_lost_coordinator_is_a_new_attempt(cluster, operator, job):
+    start(cluster, job, 2)
+    job.kubectl("delete", "pod", "digits-coordinator-1", "--wait=false")
+    job.wait(lambda: "digits-coordinator-2" in job.pods(), 30, "a new coordinator")
+    job.wait(lambda: settled(job, 2) and restarts(job) == 1, 60, "settled with one restart")
+    assert {"digits-worker-0-1", "digits-worker-1-1"} <= set(job.pods())
+
+
+def test_one_loss_too_many_fails_the_job_and_its_pods_go(cluster, operator, job):
+    start(cluster, job, 2, runPolicy={"backoffLimit": 0})
+    job.kubectl("delete", "pod", "digits-worker-0-1", "--wait=false")
+    job.wait(lambda: job.condition("Failed")["reason"] == "BackoffLimitExceeded", 60, "failed")
+    assert "worker-0" in job.condition("Failed")["message"]
+    job.wait(lambda: not job.pods(), 60, "nothing runs")
+
+
+def test_a_finished_job_goes_after_its_time_to_live(cluster, operator, job):
+    start(cluster, job, 1, runPolicy={"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 2})
+    job.wait(lambda: job.children() == [] and "digits" not in job.kubectl("get", "hvj"), 90, "all gone")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_operator_killed_again_and_again_ends_with_the_same_pods(cluster, operator, job, seed):
+    moments = random.Random(seed)
+    job.apply(idle_group("worker", 3, cluster.training_image))
+    for _ in range(4):
+        time.sleep(moments.uniform(2.0, 8.0))
+        operator.kill()
+        operator.start()
+    job.wait(lambda: job.condition("Admitted")["status"] == "True", 90, "admitted")
+    job.wait(lambda: settled(job, 3), 60, "one pod for each place")
+    assert restarts(job) == 0
