@@ -109,8 +109,8 @@ class CompressionConfig(ABC):
         """Return a new error feedback for one tensor: clipping, then momentum, then the residual."""
         feedback: ErrorFeedback = NoResidual()
         if self.error_feedback:
-            kinds = {"float32": Residual, "bfloat16": RoundedResidual}
-            feedback = kinds[self.residual_dtype](elements, device)
+            kind = Residual if self.residual_dtype == "float32" else RoundedResidual
+            feedback = kind(elements, device)
         if self.momentum is not None:
             feedback = MomentumFeedback(feedback, self.momentum, elements, device)
         if self.clip_norm is not None:
