@@ -35,7 +35,9 @@ def operator_archive(base: Path, base_name: str) -> Path:
     copied = [root / _DOCKERFILE, root / "pyproject.toml", root / "constraints.txt"]
     sources = [path for path in (root / "operator").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     key = digest([OPERATOR, base.parent.name, *file_parts(root, [*copied, *sources])])
-    return built_once("operator-image", key, lambda folder: _build(folder, base, base_name)) / "image.tar"
+    # More than of other things: the operator's sources differ from clone to clone.
+    entry = built_once("operator-image", key, lambda folder: _build(folder, base, base_name), keep=6)
+    return entry / "image.tar"
 
 
 def _build(folder: Path, base: Path, base_name: str) -> None:
