@@ -26,6 +26,8 @@ _WARNINGS = frozenset({("Admitted", "False"), ("Degraded", "True"), ("Failed", "
 _QUIET = frozenset({"TelemetryAvailable", "RendezvousReady"})
 """Conditions whose changes are no news."""
 
+_ENDS = frozenset({"Complete", "Failed"})
+
 _log = logging.getLogger(__name__)
 
 
@@ -109,7 +111,8 @@ class Reconciler:
             said = (each["status"], each["reason"])
             if each["type"] in _QUIET or (old is not None and (old["status"], old["reason"]) == said):
                 continue
-            if old is None and each["status"] == "False" and each["type"] != "Admitted":
+            nothing = each["status"] == "Unknown" or (each["type"] in _ENDS and each["status"] == "False")
+            if nothing or (old is None and each["status"] == "False" and each["type"] != "Admitted"):
                 continue
             _log.info(
                 "%s/%s: %s %s: %s", job.namespace, job.name, each["type"], each["reason"], each["message"]
