@@ -28,6 +28,7 @@ from gradsieve_hvd.launcher.python_command import rank_command
 
 _VERSION_SECONDS = 20.0
 _GRACE_SECONDS = 5.0
+_DAEMON_SECONDS = 20.0  # more than it takes to notice a silent network
 _VERSION = re.compile(r"\((?:Open MPI|OpenRTE)\) v?(\d+)\.")
 
 
@@ -150,10 +151,24 @@ class MpiRanks:
         seen.cancel()
         for stream, output_filter in self._filters.items():
             self._setting.output(stream, output_filter.close())
+        if status == 0 and (unfinished := await self._unfinished()):
+            return End(
+                1, f"mpirun returned 0, but its daemons on {', '.join(unfinished[:10])} did not end well"
+            )
         said = next((kept.failure for kept in self._filters.values() if kept.failure), "")
         return End(
             status, said or (f"mpirun exited with status {status}" if status else "all ranks succeeded")
         )
+
+    async def _unfinished(self) -> list[str]:
+        """Return the hosts whose daemons did not exit with 0.
+
+        ``mpirun`` was seen to return 0 when a daemon was told to end together with its ranks.
+        """
+        runs = {host: run.ended for host, run in self._daemons.items()}
+        if runs:
+            await asyncio.wait(runs.values(), timeout=_DAEMON_SECONDS)
+        return sorted(host for host, ended in runs.items() if not ended.done() or ended.result() != 0)
 
     async def _see_ranks(self) -> str:
         """Wait until all ranks run; returns what is wrong if they do not."""

@@ -53,7 +53,7 @@ def agree(reports: Sequence[Report]) -> Restoration | None:
     """Return what all ranks go on from, given their reports in the order of ranks; None: there is nothing.
 
     1. Every commit (step and run) that anybody reports is a candidate.
-    2. Hand out its files: see `_hand_out`. Somebody must read a complete one.
+    2. Hand out its files: see `_hand_out`. Somebody must read a complete one: see `_first_complete`.
     3. Take the candidate that most ranks have a file of; of several the newest. Ranks that have no file at
        all (they were replaced) count for none, so this is the newest that all survivors have in common.
     """
@@ -76,11 +76,29 @@ def _restoration(reports: Sequence[Report], step: int, run: int) -> Restoration 
         for report in reports
     ]
     taken = dict(_hand_out(chosen))
+    if not any(found.complete for found in taken.values()):
+        for rank, found in _first_complete(chosen):
+            file = chosen[rank].place, found.commit
+            taken = {other: f for other, f in taken.items() if (chosen[other].place, f.commit) != file}
+            taken[rank] = found
     complete = tuple(sorted(rank for rank, found in taken.items() if found.complete))
     if not complete:
         return None
     takes = tuple(taken[rank].commit if rank in taken else None for rank in range(len(reports)))
     return Restoration(step, takes, complete)
+
+
+def _first_complete(reports: Sequence[Report]) -> Iterator[tuple[int, Found]]:
+    """Yield the first rank that can read a complete file, and that file, if there is one.
+
+    For ranks that are fewer than before: all have files of their own, and none of these is complete. What the
+    rank takes it instead of is a residual; without a complete file all would be lost.
+    """
+    for rank, report in enumerate(reports):
+        for found in report.found:
+            if found.complete:
+                yield rank, found
+                return
 
 
 def _hand_out(reports: Sequence[Report]) -> Iterator[tuple[int, Found]]:

@@ -43,6 +43,12 @@ def test_without_a_complete_file_there_is_nothing_to_restore() -> None:
     assert choice.source == 0
 
 
+def test_fewer_ranks_than_before_give_up_a_residual_rather_than_the_training() -> None:
+    files = (Found(commit(10, 0), False), Found(commit(10, 1), True))
+    choice = agree([Report("a", files)])
+    assert choice == Restoration(10, (commit(10, 1),), (0,))
+
+
 def test_memory_wins_unless_storage_is_newer() -> None:
     old, new = agree([report("a", commit(10, 0))]), agree([report("a", commit(20, 0))])
     assert newer(old, new) is new
