@@ -1,15 +1,12 @@
 """Every kernel gives the reference's bits, whatever the numbers, the length, the number of threads."""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_laws import DENSITY, SCALE, WARM, agree, same_bits, steps
+from kernel_laws import DENSITY, SCALE, WARM, agree, same_bits, steps, using_threads
 
 from gradsieve import GroupTopKSelector, LaplaceSelector, TopKSelector
-from gradsieve.kernels import parts
 from gradsieve.kernels.cpu import CpuSum
 from gradsieve.kernels.reference import ReferenceSum
 
@@ -22,19 +19,6 @@ THREADS = st.sampled_from([1, 2, 3])
 STEPS = steps(st.one_of(st.integers(0, 130), st.integers(1000, 4200)))
 
 
-@contextmanager
-def using(threads: int):
-    """Use that many threads, for tensors of any size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(parts, "_PER_THREAD", 64)
-            yield
-    finally:
-        torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @settings(max_examples=60, deadline=None)
 @given(threads=THREADS, step=STEPS, scale=SCALE, density=DENSITY, warm=WARM)
@@ -45,7 +29,7 @@ def test_cpu_loops_select_what_the_reference_selects(rule, threads, step, scale,
         kernel.of(gradient, scale, residual, out)
         for kernel, out in zip((ReferenceSum, CpuSum), outs, strict=True)
     )
-    with using(threads):
+    with using_threads(threads):
         assert agree(rule.select(cpu, density, warm), rule.select(reference, density, warm))
         assert same_bits(cpu.tensor(), reference.tensor())
 
@@ -62,7 +46,7 @@ def test_questions_after_the_first_are_answered_alike(threads, step, patterns, m
     gradient, residual = step
     reference = ReferenceSum.of(gradient, 1.0, residual, torch.empty_like(residual))
     cpu = CpuSum.of(gradient, 1.0, residual, torch.empty_like(residual))
-    with using(threads):
+    with using_threads(threads):
         for pattern in patterns:
             asked, expected = cpu.reaching(pattern, margin, likely=likely), reference.reaching(pattern)
             assert asked.count == expected.count
@@ -86,7 +70,7 @@ def test_what_is_not_finite_is_among_the_values_of_every_kernel(rule, bad):
 @given(threads=THREADS, step=STEPS)
 def test_the_mean_magnitude_is_the_same_everywhere(threads, step):
     numbers_N = step[0]
-    with using(threads):
+    with using_threads(threads):
         assert (
             not numbers_N.numel()
             or CpuSum(numbers_N).mean_magnitude() == ReferenceSum(numbers_N).mean_magnitude()
@@ -101,7 +85,7 @@ def test_what_is_left_of_a_selection_is_the_same_everywhere(rule, threads, step,
     left = []
     for kernel in (ReferenceSum, CpuSum):
         source = kernel.of(gradient, 1.0, residual, torch.empty_like(residual))
-        with using(threads):
+        with using_threads(threads):
             selection = rule.select(source, density, warm)
             source.leave_rest(selection, selection.values if share == 1.0 else share * selection.values)
         left.append(source.tensor())

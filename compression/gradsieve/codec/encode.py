@@ -18,6 +18,7 @@ from gradsieve.codec.values import (
     plan_values,
     raw_bytes,
 )
+from gradsieve.kernels.parts import both
 from gradsieve.selection import Selection
 
 
@@ -34,17 +35,24 @@ def encode(selection: Selection, elements: int, value_dtype: ValueDtype, epoch: 
     Raises PayloadError if its indices are not strictly increasing within [0, N) or a value is not finite.
     """
     coding = coding_of(value_dtype)
-    indices = plan_indices(selection.indices.detach().cpu().contiguous().numpy(), elements)
+    places = selection.indices.detach().cpu().contiguous().numpy()
     patterns = patterns_of(selection.values)
-    values = plan_values(patterns, coding)
+    count = places.size
+    indices, values = both(
+        lambda: plan_indices(places, elements), lambda: plan_values(patterns, coding), count
+    )
     if is_floating(coding) and raw_bytes(coding, elements) < indices.size + values.size:
         every = np.zeros(elements, np.uint32)
         every[indices.indices] = patterns
         indices, values = no_indices(elements), plan_values(every, coding)
-    body, count = values.size + indices.size, values.numbers.size
-    header = Header(indices.coding, coding, values.packed, Refusal.NONE, epoch, elements, count, body)
+    body, entries = values.size + indices.size, values.numbers.size
+    header = Header(indices.coding, coding, values.packed, Refusal.NONE, epoch, elements, entries, body)
     payload, at = _opened(header)
-    return _sealed(payload, indices.write(payload, values.write(payload, at)))
+    # Apart from each other, as writers touch a few bytes beyond their end.
+    index_bytes = np.empty(indices.size + SLACK, np.uint8)
+    _, at = both(lambda: indices.write(index_bytes, 0), lambda: values.write(payload, at), count)
+    payload[at : at + indices.size] = index_bytes[: indices.size]
+    return _sealed(payload, at + indices.size)
 
 
 def encode_refusal(elements: int, reason: Refusal = Refusal.NON_FINITE, epoch: int = 0) -> Tensor:

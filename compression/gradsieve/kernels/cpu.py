@@ -15,7 +15,7 @@ from gradsieve.kernels import groups, loops
 from gradsieve.kernels.lanes import LANES
 from gradsieve.kernels.lists import Lists, fill
 from gradsieve.kernels.magnitude import SIGN_OFF, fixed_point_mean, magnitude_of
-from gradsieve.kernels.parts import beside_each_other, spans
+from gradsieve.kernels.parts import beside_each_other, entry_spans, spans
 from gradsieve.kernels.scratch import borrow
 from gradsieve.selection import Selection
 
@@ -24,11 +24,14 @@ Places = npt.NDArray[np.int64]
 
 
 class CpuCandidates:
-    """See :class:`gradsieve.accumulated.Candidates`."""
+    """See :class:`gradsieve.accumulated.Candidates`.
 
-    def __init__(self, places: Places, values: Floats) -> None:
-        self._places = places
-        self._values = values
+    lists: each part's. A single part's are work space that the next pass writes over.
+    """
+
+    def __init__(self, lists: list[tuple[Places, Floats]], *, lasting: bool = False) -> None:
+        self._places, self._values = _joined(lists)
+        self._lasting = lasting or len(lists) > 1
 
     @property
     def count(self) -> int:
@@ -53,6 +56,8 @@ class CpuCandidates:
         kept, ties = self.count_reaching(pattern), self.count
         if at_most is not None and kept > at_most:
             kept, ties = at_most, at_most - self.count_reaching(pattern + 1)
+        if kept == self.count and self._lasting:
+            return _selection(self._places, self._values, pattern)
         if kept == self.count:
             return _selection(self._places.copy(), self._values.copy(), pattern)
         places, values = np.empty(kept + 1, np.int64), np.empty(kept + 1, np.float32)
@@ -106,14 +111,18 @@ class CpuSum:
             return self._near(pattern)
         else:
             self._list(pattern)
-        listed = [(part.places[: part.listed], part.values[: part.listed]) for part in self._lists]
-        return CpuCandidates(*_joined(listed))
+        return CpuCandidates(
+            [(part.places[: part.listed], part.values[: part.listed]) for part in self._lists]
+        )
 
     def leave_rest(self, selection: Selection, sent: Tensor) -> None:
         """Replace the selected elements by what is left of them when ``sent`` is taken away."""
         places, values, rests = selection.indices.numpy(), selection.values.numpy(), sent.numpy()
         if self._taken is None:
-            loops.leave_rest(self._out, places, values, rests)
+            beside_each_other(
+                lambda part: loops.leave_rest(self._out, places[part], values[part], rests[part]),
+                entry_spans(places.size),
+            )
         elif sent is not selection.values or not self._is_what_was_taken(selection):
             self._leave_rest_of_taken(places, rests)
         self._taken = None
@@ -153,7 +162,7 @@ class CpuSum:
 
         places, values = _joined(beside_each_other(list_groups, spans(self.elements, group_size)))
         self._terms = None
-        return _selection(places, values, CpuCandidates(places, values).lowest())
+        return _selection(places, values, loops.lowest_pattern(values) if places.size else 0)
 
     def _sum_and_list(
         self, terms: tuple[Floats, float, Floats], upper: int, lower: int, *, take: bool
@@ -210,8 +219,7 @@ class CpuSum:
         self._noted = range(pattern, pattern + 1)
 
     def _near(self, pattern: int) -> CpuCandidates:
-        merged = []
-        for part in self._lists:
+        def merge(part: Lists) -> tuple[Places, Floats]:
             groups = -(-(part.stop - part.start) // LANES)
             room = part.listed + loops.count_near(part.near, groups) + 1
             places, values = np.empty(room, np.int64), np.empty(room, np.float32)
@@ -219,8 +227,9 @@ class CpuSum:
                 *(part.places, part.values, part.listed, self._out, part.start, part.stop, part.near),
                 *(pattern, places, values),
             )
-            merged.append((places[:length], values[:length]))
-        return CpuCandidates(*_joined(merged))
+            return places[:length], values[:length]
+
+        return CpuCandidates(beside_each_other(merge, self._lists), lasting=True)
 
 
 def _joined(parts: list[tuple[Places, Floats]]) -> tuple[Places, Floats]:

@@ -20,6 +20,7 @@ Row = dict[str, Any]
 _WARM_UP_ROUNDS = 6  # residuals fill, thresholds settle
 _RECORDED_STEPS = 24
 _MEMORY_STEPS = 3
+_REST_SECONDS = 0.02  # torch's threads spin for milliseconds after a pass, on cores that the next one needs
 
 
 class Gradients(Protocol):
@@ -77,6 +78,7 @@ def measure(
         gradient = source.gradient(number, elements)
         for entrant in entrants.values():
             floor.append(floor_seconds(numbers))
+            time.sleep(_REST_SECONDS)
             _take_turn(entrant, gradient, last=number == _WARM_UP_ROUNDS + rounds - 1)
     count = max(1, round(density * elements))
     for name, entrant in entrants.items():
