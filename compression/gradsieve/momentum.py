@@ -20,6 +20,7 @@ from gradsieve.density import is_number
 from gradsieve.errors import ConfigurationError
 from gradsieve.residual import ErrorFeedback
 from gradsieve.selection import Selection
+from gradsieve.two_buffers import TwoBuffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +47,10 @@ class MomentumCorrection:
             raise ConfigurationError(f"MomentumCorrection: masking={self.masking!r} must be True or False")
 
 
-class Velocity:
+class Velocity(TwoBuffers):
     """u of one tensor, as a transaction per step: ``advance``, ``keep``, then commit or rollback.
 
-    Memory: two buffers of N elements that commit swaps, so that a rollback restores every bit.
+    Memory: two buffers of N elements.
     """
 
     def __init__(
@@ -59,10 +60,8 @@ class Velocity:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        super().__init__(elements, dtype, device)
         self._momentum = momentum
-        self._committed = torch.zeros(elements, dtype=dtype, device=device)
-        self._pending = torch.empty_like(self._committed)
-        self._open = False
 
     def advance(self, gradient: Tensor, unscale: float = 1.0) -> Tensor:
         """Return u = momentum * u + gradient * unscale ([N], flat), pending once ``keep`` is called.
@@ -80,16 +79,6 @@ class Velocity:
             self._pending.index_fill_(0, indices, 0.0)
         self._open = True
 
-    def commit(self) -> None:
-        """Make the step final; nothing happens when none was accepted."""
-        if self._open:
-            self._committed, self._pending = self._pending, self._committed
-        self._open = False
-
-    def rollback(self) -> None:
-        """Drop the step; nothing happens when there is none."""
-        self._open = False
-
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"velocity": [N]}``, a copy of the committed velocity."""
         return {"velocity": self._committed.clone()}
@@ -99,22 +88,11 @@ class Velocity:
 
         Raises ConfigurationError, changing nothing, if the state is not a finite tensor [N] of this dtype.
         """
-        self.require_fitting(state)
-        self.rollback()
-        self._committed.copy_(state["velocity"])
+        self._replace(self._saved(state, "velocity"))
 
     def require_fitting(self, state: dict[str, Any]) -> None:
         """Raise ConfigurationError if ``load_state_dict`` would refuse the state."""
-        saved, expected = state.get("velocity"), self._committed
-        if not isinstance(saved, Tensor):
-            raise ConfigurationError(f"field 'velocity': found {type(saved).__name__}, expected a tensor")
-        if saved.shape != expected.shape or saved.dtype != expected.dtype:
-            raise ConfigurationError(
-                f"field 'velocity': found {saved.dtype} {list(saved.shape)}, "
-                f"expected {expected.dtype} {list(expected.shape)}"
-            )
-        if not bool(torch.isfinite(saved).all()):
-            raise ConfigurationError("field 'velocity': it holds NaN or infinity")
+        self._saved(state, "velocity")
 
 
 class MomentumFeedback:

@@ -16,6 +16,9 @@ from gradsieve.accumulated import Accumulated
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels import accumulate, as_accumulated
 from gradsieve.selection import Selection
+from gradsieve.two_buffers import TwoBuffers
+
+OTHER_DTYPE = "; use the residual_dtype that it was saved with"
 
 
 class ErrorFeedback(Protocol):
@@ -46,18 +49,15 @@ class ErrorFeedback(Protocol):
         ...
 
 
-class Residual:
+class Residual(TwoBuffers):
     """One tensor's residual.
 
-    Memory: two fp32 buffers of N elements. Committing swaps them, so neither commit nor rollback touches an
-    element, and a rollback restores the residual bit for bit.
+    Memory: two fp32 buffers of N elements.
     """
 
     def __init__(self, elements: int, device: torch.device | str = "cpu") -> None:
-        self._committed = torch.zeros(elements, dtype=torch.float32, device=device)
-        self._pending = torch.empty_like(self._committed)
+        super().__init__(elements, torch.float32, device)
         self._accumulated = as_accumulated(self._pending)
-        self._open = False
 
     def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
         """Return a = gradient * unscale + residual, flat in row-major order of the gradient's shape.
@@ -80,16 +80,6 @@ class Residual:
         self._accumulated.leave_rest(selection, sent)
         self._open = True
 
-    def commit(self) -> None:
-        """Make the pending residual the residual; nothing happens when there is none."""
-        if self._open:
-            self._committed, self._pending = self._pending, self._committed
-        self._open = False
-
-    def rollback(self) -> None:
-        """Drop the pending residual; nothing happens when there is none."""
-        self._open = False
-
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"residual": fp32 [N]}``, a copy of the committed residual."""
         return {"residual": self._committed.clone()}
@@ -106,27 +96,7 @@ class Residual:
                 "pass momentum=MomentumCorrection(...) as when it was saved, or remove the field to start "
                 "without velocity"
             )
-        saved = saved_residual(state, self._committed)
-        self.rollback()
-        self._committed.copy_(saved)
-
-
-def saved_residual(state: dict[str, Any], like: Tensor) -> Tensor:
-    """Return the residual of a saved state.
-
-    Raises ConfigurationError if it cannot take the place of ``like``.
-    """
-    saved = state.get("residual")
-    if not isinstance(saved, Tensor):
-        raise ConfigurationError(f"field 'residual': found {type(saved).__name__}, expected a tensor")
-    if saved.shape != like.shape or saved.dtype != like.dtype:
-        raise ConfigurationError(
-            f"field 'residual': found {saved.dtype} {list(saved.shape)}, "
-            f"expected {like.dtype} {list(like.shape)}; use the residual_dtype that it was saved with"
-        )
-    if not bool(torch.isfinite(saved).all()):
-        raise ConfigurationError("field 'residual': it holds NaN or infinity")
-    return saved
+        self._replace(self._saved(state, "residual", OTHER_DTYPE))
 
 
 class NoResidual:

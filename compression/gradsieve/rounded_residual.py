@@ -10,13 +10,14 @@ from torch import Tensor
 from gradsieve.accumulated import Accumulated
 from gradsieve.kernels import accumulate, as_accumulated
 from gradsieve.kernels.scratch import borrow
-from gradsieve.residual import saved_residual
+from gradsieve.residual import OTHER_DTYPE
 from gradsieve.selection import Selection
+from gradsieve.two_buffers import TwoBuffers
 
 _LARGEST = torch.finfo(torch.bfloat16).max
 
 
-class RoundedResidual:
+class RoundedResidual(TwoBuffers):
     """One tensor's residual in bf16; see :class:`gradsieve.residual.ErrorFeedback`.
 
     Memory: two bf16 buffers of N elements, 4 bytes per element instead of 8, and for each thread two fp32
@@ -30,10 +31,8 @@ class RoundedResidual:
     """
 
     def __init__(self, elements: int, device: torch.device | str = "cpu") -> None:
-        self._committed = torch.zeros(elements, dtype=torch.bfloat16, device=device)
-        self._pending = torch.empty_like(self._committed)
+        super().__init__(elements, torch.bfloat16, device)
         self._accumulated = as_accumulated(torch.empty(0))
-        self._open = False
 
     def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
         """Return a = gradient * unscale + residual, in fp32 and flat; see :meth:`Residual.begin`.
@@ -53,16 +52,6 @@ class RoundedResidual:
         self._pending.copy_(self._accumulated.tensor().clamp_(-_LARGEST, _LARGEST))
         self._open = True
 
-    def commit(self) -> None:
-        """Make the pending residual the residual; nothing happens when there is none."""
-        if self._open:
-            self._committed, self._pending = self._pending, self._committed
-        self._open = False
-
-    def rollback(self) -> None:
-        """Drop the pending residual; nothing happens when there is none."""
-        self._open = False
-
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"residual": bf16 [N]}``, a copy of the committed residual."""
         return {"residual": self._committed.clone()}
@@ -72,6 +61,4 @@ class RoundedResidual:
 
         Raises ConfigurationError, changing nothing, if the state is not a finite bf16 tensor [N].
         """
-        saved = saved_residual(state, self._committed)
-        self.rollback()
-        self._committed.copy_(saved)
+        self._replace(self._saved(state, "residual", OTHER_DTYPE))

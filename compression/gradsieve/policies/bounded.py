@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 from gradsieve.density import is_fraction
 from gradsieve.errors import ConfigurationError
-from gradsieve.policies.base import Decision, LayerPolicy, Outcome, Policy
+from gradsieve.policies.base import Decision, LayerPolicy, Outcome
+from gradsieve.policies.wrapping import WrappingLayer, WrappingPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Steering:
 
 
 @dataclass(slots=True)
-class BoundedPolicy:
+class BoundedPolicy(WrappingPolicy):
     """Any policy under the plan of a ``steering``; ``configured`` is the density that it was made for.
 
     1. The inner policy decides as always.
@@ -68,43 +68,16 @@ class BoundedPolicy:
     The plan is no part of the state: who sets it sets it again.
     """
 
-    inner: Policy
     configured: float
     steering: Steering
-
-    @property
-    def times_exchanges(self) -> bool:
-        """As the inner policy."""
-        return self.inner.times_exchanges
 
     def layer(self, name: str, elements: int) -> LayerPolicy:
         """See :class:`gradsieve.policies.base.Policy`."""
         return _BoundedLayer(self.inner.layer(name, elements), self.configured, self.steering)
 
-    def observe_exchange(self, seconds: float, size: int) -> None:
-        """Tell the inner policy."""
-        self.inner.observe_exchange(seconds, size)
-
-    def commit(self) -> None:
-        """Tell the inner policy."""
-        self.inner.commit()
-
-    def rollback(self) -> None:
-        """Tell the inner policy."""
-        self.inner.rollback()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the inner policy's state."""
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Hand the state to the inner policy."""
-        self.inner.load_state_dict(state)
-
 
 @dataclass(slots=True)
-class _BoundedLayer:
-    inner: LayerPolicy
+class _BoundedLayer(WrappingLayer):
     configured: float
     steering: Steering
     _cut_off: bool = False
@@ -119,15 +92,3 @@ class _BoundedLayer:
     def observe(self, outcome: Outcome) -> None:
         if not self._cut_off:
             self.inner.observe(outcome)
-
-    def commit(self) -> None:
-        self.inner.commit()
-
-    def rollback(self) -> None:
-        self.inner.rollback()
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.inner.load_state_dict(state)
