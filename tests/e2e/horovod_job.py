@@ -56,7 +56,8 @@ def idle_group(name: str, replicas: int, image: str, **fields: Any) -> dict[str,
         "volumeMounts": [{"name": "idle", "mountPath": "/idle", "readOnly": True}],
         **fields.pop("container", {}),
     }
-    pod = {"volumes": [{"name": "idle", "configMap": {"name": "idle", "items": items}}]}
+    volume = {"name": "idle", "configMap": {"name": "idle", "items": items}}
+    pod = {"volumes": [volume], **fields.pop("pod", {})}
     return group(name, replicas, image, ["true"], container=container, pod=pod, **fields)
 
 
@@ -106,6 +107,25 @@ class Job:
         found = json.loads(self.kubectl("get", "hvj", self.name, "-o", "json"))
         conditions = found.get("status", {}).get("conditions", [])
         return next((each for each in conditions if each["type"] == kind), {"status": "", "reason": ""})
+
+    def admitted(self) -> bool:
+        """Whether all of its pods have their nodes."""
+        return self.condition("Admitted")["status"] == "True"
+
+    def waits_because(self, reason: str) -> bool:
+        """Whether it has no places for this reason, nor any pod."""
+        found = self.condition("Admitted")
+        return (found["status"], found["reason"], self.pods()) == ("False", reason, {})
+
+    def said(self, reason: str) -> list[str]:
+        """Return the messages of its Events with this reason, the last one last."""
+        fields = f"involvedObject.name={self.name},reason={reason}"
+        found = self.kubectl("get", "events", "--field-selector", fields, "-o", "json")
+        return [event["message"] for event in json.loads(found)["items"]]
+
+    def delete(self, *options: str) -> None:
+        """Ask for its end, without waiting."""
+        self.kubectl("delete", "hvj", self.name, "--wait=false", *options)
 
     def wait(self, state: Callable[[], bool], seconds: float, what: str) -> float:
         """Wait until ``state`` holds; returns how long that took.

@@ -105,6 +105,22 @@ def test_a_place_taken_between_plan_and_binding_withdraws_the_gang_within_15_sec
     assert it.progress.restarts == 0
 
 
+def test_while_it_pauses_a_job_still_says_what_the_setback_was():
+    it = cluster(jobs.group("worker", 3), nodes=(4,))
+    it.quota = 2
+    run_until(it, lambda it: it.progress.retry_at > it.now)
+    assert it.said[-1].admitted.reason == "Refused"
+    assert it.operate().admitted is None
+
+
+def test_after_a_deadline_the_coordinator_goes_at_once_with_the_workers():
+    it = cluster(length=1000, runPolicy={"activeDeadlineSeconds": 20})
+    run_until(it, lambda it: it.progress.finished is not None)
+    ended = it.now
+    run_until(it, lambda it: not it.alive())
+    assert it.now - ended <= 2
+
+
 def test_pauses_between_placements_grow():
     it = cluster(jobs.group("worker", 3), nodes=(4,))
     it.quota = 2

@@ -149,6 +149,74 @@ async def test_a_missing_policy_is_named_in_the_status(server):
     assert "there is no CompressionPolicy 'thin'" in conditions(server)["Admitted"]["message"]
 
 
+async def test_what_belongs_to_somebody_else_is_not_touched_and_named_in_the_status(server):
+    mine = {"metadata": {"name": "digits", "namespace": "research", "uid": "u"}, "data": {"train.py": "mine"}}
+    server.objects["v1/configmaps", "research", "digits"] = mine
+    submit(server)
+    async with running():
+        await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "Refused")
+        message = conditions(server)["Admitted"]["message"]
+        assert message.startswith("ConfigMap digits is there already and does not belong to this job: wait")
+        assert server.all("v1/configmaps")["digits"] == mine
+        assert server.all("v1/pods") == {}
+        server.objects["v1/configmaps", "research", "digits"].delete()
+        await until(lambda: len(server.all("v1/pods")) == 3)
+    assert server.all("v1/configmaps")["digits"]["metadata"]["ownerReferences"][0]["name"] == "digits"
+
+
+async def test_a_pod_of_another_job_that_has_the_name_is_left_alone_and_the_next_name_taken(server):
+    group = jobs.group("b-c", 1)
+    server.objects[JOB, "research", "a-b"] = jobs.body(jobs.group("c", 1), name="a-b")
+    async with running() as operator:
+        await until(lambda: "a-b-c-0-1" in server.all("v1/pods"))
+        server.objects[JOB, "research", "a"] = jobs.body(group, name="a")
+        operator.queue.add(("research", "a"))
+        await until(lambda: "a-b-c-0-2" in server.all("v1/pods"))
+    pods = server.all("v1/pods")
+    owners = {name: pods[name]["metadata"]["ownerReferences"][0]["name"] for name in pods}
+    assert {name: owner for name, owner in owners.items() if "-c-0-" in name} == {
+        "a-b-c-0-1": "a-b",
+        "a-b-c-0-2": "a",
+    }
+    said = [event["message"] for event in server.all("v1/events").values() if event["reason"] == "Refused"]
+    assert "does not belong to this job but to HorovodJob a-b" in said[0]
+
+
+async def test_a_running_job_s_missing_network_policy_is_made_anew(server):
+    submit(server)
+    async with running():
+        await until(lambda: len(server.all("v1/pods")) == 3)
+        bind(server)
+        await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed")
+        server.objects["networking.k8s.io/v1/networkpolicies", "research", "digits"].delete()
+    async with running():
+        await until(lambda: "digits" in server.all("networking.k8s.io/v1/networkpolicies"))
+
+
+async def test_places_stay_held_for_a_job_that_was_overtaken_before_the_operator_restarted(server):
+    def cpu(count):
+        return {"resources": {"requests": {"cpu": count}}}
+
+    taken = {"nodeName": "n1", "containers": [{"name": "c", **cpu("2")}]}
+    named = {"name": "other", "namespace": "research", "resourceVersion": "1"}
+    other = {"metadata": {**named, "labels": {"gradsieve.io/job": "other"}}, "spec": taken}
+    server.objects["v1/pods", "research", "other"] = other
+    big = jobs.body(jobs.group("worker", 3, container=cpu("3")), name="big")
+    server.objects[JOB, "research", "big"] = big
+    async with running():
+        await until(lambda: "progress" in server.all(JOB)["big"].get("status", {}))
+    server.objects[JOB, "research", "big"].patch({"status": {"progress": {"overtaken": 3}}})
+    for number in range(10):
+        name = f"small-{number}"
+        server.objects[JOB, "research", name] = jobs.body(jobs.group("worker", container=cpu("2")), name=name)
+    async with running():
+        await until(lambda: all("status" in job for job in server.all(JOB).values()))
+    small = server.all(JOB)["small-0"]["status"]["conditions"]
+    message = next(each["message"] for each in small if each["type"] == "Admitted")
+    assert "Free places are held for research/big" in message
+    assert set(server.all("v1/pods")) == {"other"}
+
+
 @pytest.mark.parametrize("lost", ["before", "after"])
 async def test_failing_at_every_write_in_turn_leads_to_the_same_children(server, lost, monkeypatch):
     monkeypatch.setattr("gradsieve_operator.cluster.queue._LONGEST_PAUSE", 0.05)

@@ -11,9 +11,9 @@ from typing import Any
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.certificates import issue
-from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.api import Api, ApiError, path, path_of
 from gradsieve_operator.cluster.coordinator import CoordinatorError
-from gradsieve_operator.cluster.observer import Memory, Seen
+from gradsieve_operator.cluster.observer import Memory, Seen, owned
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.decide import (
     Action,
@@ -26,11 +26,24 @@ from gradsieve_operator.decide import (
     Record,
     Stop,
 )
+from gradsieve_operator.errors import OperatorError
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
 from gradsieve_operator.status import record
 
 _log = logging.getLogger(__name__)
+
+
+class NotOurs(OperatorError):
+    """The name of a child is taken by an object that does not belong to the job."""
+
+    def __init__(self, found: Mapping[str, Any], manifest: Manifest) -> None:
+        owners = found["metadata"].get("ownerReferences") or ()
+        owner = next((f" but to {one['kind']} {one['name']}" for one in owners if one.get("controller")), "")
+        super().__init__(
+            f"{manifest['kind']} {manifest['metadata']['name']} is there already and does not belong to this "
+            f"job{owner}: wait for its end, remove it, or give the job another name"
+        )
 
 
 class Executor:
@@ -57,6 +70,7 @@ class Executor:
         pods = [
             each.manifest for each in actions if isinstance(each, Create) and each.manifest["kind"] == "Pod"
         ]
+        makes = any(isinstance(each, Create | IssueCertificates) for each in actions)
         memory.refused = ""
         if self._planning is not None and pods:
             # Before anything is awaited: no other job may plan with the same places.
@@ -64,10 +78,10 @@ class Executor:
         try:
             for action in actions:
                 await self._do(action, job, seen, memory)
-        except ApiError as error:
+        except (ApiError, NotOurs) as error:
             if self._planning is not None:
                 self._planning.withdraw(pods)
-            if not (error.refusal and pods):
+            if isinstance(error, ApiError) and not (error.refusal and makes):
                 raise
             memory.refused = str(error)
             return False
@@ -79,7 +93,7 @@ class Executor:
     async def _do(self, action: Action, job: HorovodJob, seen: Seen, memory: Memory) -> None:
         match action:
             case Create(manifest):
-                await self._api.apply(manifest)
+                await self._apply(manifest, job)
                 memory.children.add((manifest["kind"], manifest["metadata"]["name"]))
             case DeletePod(name, uid, grace):
                 await self._api.delete(path("v1", "pods", job.namespace, name), uid=uid, grace=grace)
@@ -99,13 +113,23 @@ class Executor:
                 with suppress(CoordinatorError):
                     await seen.coordinator.stop(reason)
 
+    async def _apply(self, manifest: Manifest, job: HorovodJob) -> None:
+        """Make a child, or bring it up to date; what is not the job's is not touched.
+
+        The server itself refuses a second controller, should one come between looking and applying.
+        """
+        found = await self._api.find(path_of(manifest))
+        if found is not None and not owned(found, job.uid):
+            raise NotOurs(found, manifest)
+        await self._api.apply(manifest)
+
     async def _issue(self, job: HorovodJob, hosts: Sequence[str], memory: Memory) -> None:
         # Hundreds of keys take a noticeable time, which the other jobs should not wait for.
         now = dt.datetime.now(dt.UTC)
         made = await asyncio.to_thread(issue, job.name, job.namespace, hosts, now)
         secrets: list[Manifest] = resources.certificate_secrets(job, made)
         for secret in secrets:
-            await self._api.apply(secret)
+            await self._apply(secret, job)
         memory.secrets, memory.context = {}, None
 
 

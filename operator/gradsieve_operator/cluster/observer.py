@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -14,7 +14,7 @@ from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, context_of
 from gradsieve_operator.cluster.planning import Planning
-from gradsieve_operator.decide import CoordinatorStatus, Placer, Pod, World, read_pod
+from gradsieve_operator.decide import CoordinatorStatus, Placer, Pod, Progress, World, read_pod
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.resources import Manifest, Neighbours
 from gradsieve_operator.spec import Compression, CompressionPolicy, HorovodJob
@@ -94,7 +94,7 @@ class Observer:
         """
         memory.expire()
         job, status = HorovodJob.parse(body), body.get("status") or {}
-        progress = recall(status)
+        progress = self._progress(job, status)
         pods = await self._pods(job)
         if progress.started is None or not memory.secrets:
             await self._read_secrets(job, memory)
@@ -110,24 +110,32 @@ class Observer:
             nodes=self._planning.states() if self._planning is not None else None,
             coordinator=await _ask(coordinator),
             compression=await self._compression(job, memory, running=progress.started is not None),
-            place=self._placer(job, progress.waiting_since),
+            place=self._placer(job, progress),
             neighbours=self._neighbours,
             refused=memory.refused,
             now=time.time(),
         )
         return Seen(world, status, coordinator)
 
+    def _progress(self, job: HorovodJob, status: Mapping[str, Any]) -> Progress:
+        """Return what is recorded, and what was counted since."""
+        progress = recall(status)
+        if self._planning is None or progress.waiting_since is None:
+            return progress
+        counted = self._planning.overtaken(f"{job.namespace}/{job.name}")
+        return replace(progress, overtaken=max(progress.overtaken, counted))
+
     async def _pods(self, job: HorovodJob) -> tuple[Pod, ...]:
         selector = f"{contract.LABEL_JOB}={job.name}"
         found = await self._api.get(path("v1", "pods", job.namespace), labelSelector=selector)
         # Pods of a deleted job of the same name are somebody else's: the garbage collector's.
-        return tuple(read_pod(raw) for raw in found.get("items") or () if _owned(raw, job.uid))
+        return tuple(read_pod(raw) for raw in found.get("items") or () if owned(raw, job.uid))
 
     async def _read_secrets(self, job: HorovodJob, memory: Memory) -> None:
         memory.secrets, memory.context = {}, None
         for name in resources.secret_names(job):
             found = await self._api.find(path("v1", "secrets", job.namespace, name))
-            if found is not None and _owned(found, job.uid):
+            if found is not None and owned(found, job.uid):
                 memory.secrets[name] = found
 
     def _coordinator(self, job: HorovodJob, pods: tuple[Pod, ...], memory: Memory) -> Coordinator | None:
@@ -159,10 +167,10 @@ class Observer:
             raise SpecError("spec.compression.policyRef", f"there is no CompressionPolicy {name!r} here")
         return CompressionPolicy.parse(found).compression
 
-    def _placer(self, job: HorovodJob, since: float | None) -> Placer | None:
+    def _placer(self, job: HorovodJob, progress: Progress) -> Placer | None:
         if self._planning is None or not job.scheduling.planned:
             return None
-        return self._planning.placer(job, since)
+        return self._planning.placer(job, progress)
 
 
 async def _ask(coordinator: Coordinator | None) -> CoordinatorStatus | None:
@@ -174,7 +182,8 @@ async def _ask(coordinator: Coordinator | None) -> CoordinatorStatus | None:
         return None
 
 
-def _owned(raw: Mapping[str, Any], uid: str) -> bool:
+def owned(raw: Mapping[str, Any], uid: str) -> bool:
+    """Whether an object of the API server's is a child of the job with ``uid``."""
     owners = raw["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == uid for owner in owners)
 

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -22,9 +22,9 @@ from gradsieve_operator.cluster.health import serve_health
 from gradsieve_operator.cluster.lease import Lease, LeaseLost
 from gradsieve_operator.cluster.observer import Observer
 from gradsieve_operator.cluster.planning import Planning
-from gradsieve_operator.cluster.queue import WorkQueue
+from gradsieve_operator.cluster.queue import Key, WorkQueue
 from gradsieve_operator.cluster.reconciler import Reconciler
-from gradsieve_operator.resources import Neighbours
+from gradsieve_operator.resources import Manifest, Neighbours
 
 LEASE = "gradsieve-operator"
 SYNC_SECONDS = 60.0
@@ -125,6 +125,7 @@ class Operator:
         observer = Observer(self._api, session, self._planning, neighbours)
         executor = Executor(self._api, self._planning)
         self._reconciler = Reconciler(self._api, observer, executor, self._planning)
+        await self.queue.work_first(await self._waiting_longest())
         self._spawn(self.queue.run())
         self._spawn(self._resync())
 
@@ -155,23 +156,40 @@ class Operator:
         assert self._reconciler is not None
         return await self._reconciler.reconcile(key)
 
+    async def _waiting_longest(self) -> list[Key]:
+        """Return the jobs that wait for places: nobody may slip past them because we have just started."""
+        if self._planning is None:
+            return []
+        await self._planning.learn_priorities()
+        found = []
+        async for job in self._jobs(*self._options.namespaces):
+            since = (job.get("status") or {}).get("progress", {}).get("waitingSince")
+            if since:
+                found.append((since, _key(job)))
+        return [key for _, key in sorted(found)]
+
     async def _resync(self) -> None:
         while True:
             try:
                 if self._planning is not None:
                     await self._planning.learn_priorities()
-                for namespace in self._options.namespaces or ("",):
-                    await self._look_at(namespace)
+                await self._look_at(*self._options.namespaces)
                 self._resynced_at = time.monotonic()
             except ApiError as error:
                 _log.warning("jobs could not be listed: %s", error)
             await asyncio.sleep(_RESYNC_SECONDS)
 
-    async def _look_at(self, namespace: str) -> None:
-        where = path(contract.API_VERSION, contract.JOB_PLURAL, namespace or None)
-        async for page in self._api.pages(where):
-            for item in page.get("items") or ():
-                self.queue.add((item["metadata"]["namespace"], item["metadata"]["name"]))
+    async def _look_at(self, *namespaces: str) -> None:
+        async for job in self._jobs(*namespaces):
+            self.queue.add(_key(job))
+
+    async def _jobs(self, *namespaces: str) -> AsyncIterator[Manifest]:
+        """Yield the jobs of these namespaces; none stands for all."""
+        for namespace in namespaces or (None,):
+            where = path(contract.API_VERSION, contract.JOB_PLURAL, namespace)
+            async for page in self._api.pages(where):
+                for job in page.get("items") or ():
+                    yield job
 
     def _places_changed(self) -> None:
         """Have waiting jobs look again, once for a burst of changes."""
@@ -202,6 +220,10 @@ class Operator:
         for other in self._tasks:
             other.cancel()
         signal.raise_signal(signal.SIGTERM)
+
+
+def _key(job: Manifest) -> Key:
+    return job["metadata"]["namespace"], job["metadata"]["name"]
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradsieve_operator import decide, placement
@@ -53,7 +52,6 @@ class Planning:
         )
         self._promised: dict[str, tuple[float, placement.Load]] = {}
         self._waiting: dict[str, placement.Gang] = {}
-        self._overtaken: Counter[str] = Counter()
         self._priorities: dict[str, int] = {}
         self._api = api
 
@@ -71,8 +69,13 @@ class Planning:
         found = {view.planned.name: view.planned.labels.get(_PRODUCT) for view in self.nodes.kept.values()}
         return {name: product for name, product in found.items() if product}
 
-    def placer(self, job: HorovodJob, since: float | None) -> decide.Placer:
-        """Return what finds nodes for pods of ``job``, which has waited ``since`` then.
+    def overtaken(self, key: str) -> int:
+        """Return how often a waiting job was overtaken; 0 for others, whatever their status records."""
+        gang = self._waiting.get(key)
+        return 0 if gang is None else gang.overtaken
+
+    def placer(self, job: HorovodJob, progress: decide.Progress) -> decide.Placer:
+        """Return what finds nodes for pods of ``job``, which has waited as ``progress`` says.
 
         Nothing is taken yet: see `promise`.
         """
@@ -85,8 +88,8 @@ class Planning:
                 gpu_products=job.scheduling.gpu_products,
                 placement=job.scheduling.placement,
                 priority=self._priorities.get(job.scheduling.priority_class_name or "", 0),
-                since=since or time.time(),
-                overtaken=self._overtaken[key],
+                since=progress.waiting_since or time.time(),
+                overtaken=max(progress.overtaken, self.overtaken(key)),
             )
             found = placement.place(self._cluster(), gang, self._waiting.values())
             self._waiting[key] = gang
@@ -100,8 +103,9 @@ class Planning:
         """Take the places of pods that are about to be created, and count whom their job overtakes."""
         gang = self._waiting.pop(key, None)
         if gang is not None:
-            self._overtaken.update(placement.overtaken(gang, self._waiting.values()))
-        self._overtaken.pop(key, None)
+            for other in placement.overtaken(gang, self._waiting.values()):
+                passed = self._waiting[other]
+                self._waiting[other] = replace(passed, overtaken=passed.overtaken + 1)
         until = time.monotonic() + _PROMISE_SECONDS
         for pod in pods:
             load = placement.Load.parse(pod)
@@ -119,7 +123,7 @@ class Planning:
         return [(namespace, name) for namespace, _, name in split]
 
     def leave(self, key: str) -> None:
-        """Take note that a job does not wait any more."""
+        """Take note that a job does not ask for places now: it has them, pauses, or is no more."""
         self._waiting.pop(key, None)
 
     def _cluster(self) -> placement.Cluster:

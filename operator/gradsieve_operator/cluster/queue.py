@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 Key = tuple[str, str]
 """Namespace and name of a job."""
@@ -40,6 +40,11 @@ class WorkQueue:
         elif key not in self._waiting:
             self._waiting.add(key)
             self._ready.put_nowait(key)
+
+    async def work_first(self, keys: Iterable[Key]) -> None:
+        """Work on ``keys``, one after the other, before `run`. What fails waits to be added with the rest."""
+        for key in keys:
+            await self._attempt(key)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -46,7 +46,7 @@ class Reconciler:
 
     def __init__(self, api: Api, observer: Observer, executor: Executor, planning: Planning | None) -> None:
         self._api, self._observer, self._executor, self._planning = api, observer, executor, planning
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[Key, tuple[str, Memory]] = {}
         self.finished_at = time.monotonic()
 
     async def reconcile(self, key: Key) -> float | None:
@@ -60,7 +60,7 @@ class Reconciler:
         for _ in range(_AT_ONCE):
             body = await self._api.find(path(contract.API_VERSION, contract.JOB_PLURAL, namespace, name))
             if body is None or body["metadata"].get("deletionTimestamp"):
-                self._forget(key, body)
+                self._forget(key)
                 again = None
             else:
                 again = await self._round(key, body)
@@ -70,14 +70,16 @@ class Reconciler:
         return again
 
     async def _round(self, key: Key, body: Mapping[str, Any]) -> float | None:
-        memory = self._memories.setdefault(body["metadata"]["uid"], Memory())
+        memory = self._memory(key, body["metadata"]["uid"])
         try:
             seen = await self._observer.look(body, memory)
         except SpecError as error:
             return await self._report_invalid(body, error)
         decision = decide(seen.world)
         done = await self._executor.carry_out(decision.actions, seen, memory)
-        if self._planning is not None and decision.progress.waiting_since is None:
+        waits = decision.progress.waiting_since is not None and decision.progress.retry_at <= seen.world.now
+        if self._planning is not None and not waits:
+            # Places that fit are kept for those who wait; who pauses must not keep them from others.
             self._planning.leave("/".join(key))
         if not done:
             return 0.0 if memory.refused else 0.5
@@ -120,11 +122,19 @@ class Reconciler:
             warning = (each["type"], each["status"]) in _WARNINGS
             await post_event(self._api, job, warning=warning, reason=each["reason"], message=each["message"])
 
-    def _forget(self, key: Key, body: Mapping[str, Any] | None) -> None:
+    def _memory(self, key: Key, uid: str) -> Memory:
+        """Return what is remembered of a job; nothing of an earlier one of its name."""
+        known, memory = self._memories.get(key, ("", Memory()))
+        if known != uid:
+            self._forget(key)
+            memory = Memory()
+            self._memories[key] = (uid, memory)
+        return memory
+
+    def _forget(self, key: Key) -> None:
         if self._planning is not None:
             self._planning.leave("/".join(key))
-        if body is not None:
-            self._memories.pop(body["metadata"]["uid"], None)
+        self._memories.pop(key, None)
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

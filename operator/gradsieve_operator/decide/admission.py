@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -55,9 +56,8 @@ def admit(world: World) -> Decision:
         return Decision(_deletions(stale, world), world.progress, admitted=word, again=1.0)
     pause = world.progress.retry_at - world.now
     if pause > 0:
-        return Decision(
-            (), world.progress, admitted=Word("Waiting", "placed anew after a pause"), again=pause
-        )
+        # What was said about the setback still holds.
+        return Decision((), world.progress, again=pause)
     if len(gang) == world.job.workers + 1:
         return _started(world, gang)
     return _create(world, gang)
@@ -75,8 +75,9 @@ def withdraw(world: World, gang: Iterable[Pod], word: Word) -> Decision:
 def pause_placement(world: World, progress: Progress) -> Progress:
     """Return ``progress`` with one more setback, and the time before which nothing is placed."""
     pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(progress.setbacks, 10))
-    # Rivals that spoil each other's placement must not come back at the same time.
-    pause *= 1.0 + (sum(world.job.uid.encode()) % 16) / 16.0
+    # Rivals that spoil each other's placement must not come back at the same time, again and again.
+    chance = hashlib.sha256(f"{world.job.uid} {progress.setbacks}".encode()).digest()[0]
+    pause *= 1.0 + chance / 256.0
     return replace(
         progress,
         generation=latest_generation(world),
@@ -124,6 +125,7 @@ def _started(world: World, gang: Iterable[Pod]) -> Decision:
         setbacks=0,
         retry_at=0.0,
         waiting_since=None,
+        overtaken=0,
         sizes=tuple((group.name, group.replicas) for group in world.job.groups),
     )
     return Decision((Record(progress),), progress, admitted=placed(), again=0.0)

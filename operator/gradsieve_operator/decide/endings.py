@@ -29,7 +29,9 @@ def after_the_end(world: World) -> Decision:
     doomed = _removable(world) if policy.clean_pod_policy != "None" else []
     if policy.clean_pod_policy == "Running":
         doomed = [pod for pod in doomed if not pod.over]
-    speaking = [pod for pod in doomed if _speaks(pod) and waited < _LAST_WORDS_SECONDS]
+    # Only of a success does the coordinator know by itself; after a deadline it would wait for new orders.
+    heard_out = not world.progress.succeeded or waited >= _LAST_WORDS_SECONDS
+    speaking = [pod for pod in doomed if _speaks(pod) and not heard_out]
     actions = tuple(delete(pod, world) for pod in doomed if pod not in speaking)
     waits = [_LAST_WORDS_SECONDS - waited] if speaking else []
     if policy.ttl_after_finished is not None:
@@ -67,6 +69,7 @@ def forget_start(world: World) -> Progress:
         given_up=latest_generation(world),
         given_up_attempt=latest_attempt(world),
         waiting_since=None,
+        overtaken=0,
         setbacks=0,
         retry_at=0.0,
         started=None,

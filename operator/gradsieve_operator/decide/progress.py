@@ -19,6 +19,7 @@ class Progress:
         given_up_attempt: the same for coordinators.
         restarts: after failures; what ``backoffLimit`` limits.
         waiting_since: when it first asked for places; None while it has them.
+        overtaken: how often a job that came later was placed while it waited.
         setbacks: placements that failed since the last one that held.
         retry_at: nothing is placed before that time; 0 for at once.
         started: when all pods had got their nodes; None before, and after a suspension.
@@ -40,6 +41,7 @@ class Progress:
     given_up_attempt: int = 0
     restarts: int = 0
     waiting_since: float | None = None
+    overtaken: int = 0
     setbacks: int = 0
     retry_at: float = 0.0
     started: float | None = None

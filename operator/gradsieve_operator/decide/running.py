@@ -38,7 +38,8 @@ def keep_running(world: World) -> Decision:
     3. A member is lost: count a restart, unless there were too many.
     4. A place is empty: fill it, or go on without where ``minReplicas`` allows it.
     5. The ranks are lost and all members are well: start them again.
-    6. Otherwise see to it that the coordinator knows members and plan.
+    6. What all pods rely on is missing, or was not looked at for a while: make it.
+    7. Otherwise see to it that the coordinator knows members and plan.
     """
     return (
         _unusable(world)
@@ -48,6 +49,7 @@ def keep_running(world: World) -> Decision:
         or _unplaced(world)
         or _resume(world)
         or _fill(world)
+        or _restore(world)
         or steer(world, present(world))
     )
 
@@ -206,6 +208,14 @@ def _fill(world: World) -> Decision | None:
             )
         word = Word("NoPlace", nodes.message)
     return _wait(world, word, leaderless, _LOOK_AGAIN)
+
+
+def _restore(world: World) -> Decision | None:
+    """Make what somebody has deleted: without its NetworkPolicy, MPI's traffic has no wall."""
+    missing = prerequisites(world)
+    if not missing or world.progress.retry_at > world.now:
+        return None
+    return Decision(missing, noticed(world), admitted=placed(), again=0.0)
 
 
 def _wait(world: World, word: Word, leaderless: bool, pause: float) -> Decision:

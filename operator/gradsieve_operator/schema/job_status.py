@@ -133,6 +133,7 @@ def _progress() -> Schema:
         "givenUp": "Last generation of workers of a placement that failed.",
         "givenUpAttempt": "Last coordinator of a placement that failed.",
         "restarts": "Restarts after failures.",
+        "overtaken": "Jobs that came later and were placed while it waited.",
         "setbacks": "Placements that failed since the last one that held.",
         "roster": "Generation of the last list of workers that the coordinator got.",
         "planGeneration": "Of the last plan that the coordinator got.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from cluster.addresses import Addresses
@@ -46,6 +47,10 @@ class ControlPlane:
         wait_for("the API server", rest.is_ready, _READY_SECONDS, self._hub.ended)
         self._start_controllers()
         self._start_dns()
+
+    def signal_scheduler(self, number: signal.Signals) -> None:
+        """Send a signal to the scheduler, as to hold it for a while."""
+        self._hub.children["kube-scheduler"].send_signal(number)
 
     def _start_api_server(self) -> None:
         api, state = self._addresses.api, self._state

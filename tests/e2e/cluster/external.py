@@ -116,6 +116,10 @@ class ExternalCluster(Access):
         """Skip the test: when another network plug-in is through cannot be known."""
         _skip("waiting for NetworkPolicies")
 
+    def no_binding(self) -> NoReturn:
+        """Skip the test."""
+        _skip("holding the scheduler")
+
     def _image(self, variable: str) -> str:
         if variable not in self._environ:
             pytest.skip(f"an image for the external cluster is needed: set {variable}")

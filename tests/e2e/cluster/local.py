@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -138,6 +141,15 @@ class Cluster(Access):
         """Return when every NetworkPolicy of this moment holds for every pod of this moment."""
         self._enforcement.settle(seconds)
 
+    @contextmanager
+    def no_binding(self) -> Iterator[None]:
+        """Hold the scheduler: pods are made meanwhile, and none is bound by it."""
+        self._control_plane.signal_scheduler(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._control_plane.signal_scheduler(signal.SIGCONT)
+
     def save_logs(self, folder: Path) -> None:
         """Copy the logs of all processes to `folder`."""
         for log in self._slot.state.rglob("logs/*.log"):
@@ -166,7 +178,7 @@ class Cluster(Access):
         hub = Sandbox(daemons, logs, mounts=[f"mount -t tmpfs tmpfs {data}"])
         self._sandboxes.append(hub)
         wiring.connect_hub(addresses, hub)
-        control_plane = ControlPlane(state, addresses, hub)
+        control_plane = self._control_plane = ControlPlane(state, addresses, hub)
         for index in range(1, nodes + 1):
             node = Node(
                 f"{self.name}-{index}",

@@ -22,21 +22,6 @@ def test_all_pods_of_a_job_are_bound_together_and_restricted(cluster, operator, 
     assert all(pod["spec"].get("nodeName") for pod in pods.values())
 
 
-def test_a_job_that_is_too_big_creates_no_pod_says_why_and_is_admitted_when_another_ends(
-    cluster, operator, namespace
-):
-    free = {"container": {"resources": {"requests": {"cpu": "1100m"}}}}
-    first, second = Job(cluster, namespace, "first"), Job(cluster, namespace, "second")
-    first.apply(idle(cluster, 2, **free))
-    first.wait(lambda: admitted(first), 60, "first admitted")
-    second.apply(idle(cluster, 2, **free))
-    second.wait(lambda: second.condition("Admitted")["reason"] == "NoPlace", 60, "second waits")
-    assert second.children() == []
-    assert "worker needs 2 pods of cpu 1100m" in second.condition("Admitted")["message"]
-    first.kubectl("delete", "hvj", "first", "--wait=false")
-    second.wait(lambda: admitted(second), 90, "second admitted")
-
-
 def test_a_suspended_job_has_no_pods_and_a_resumed_one_has_new_ones(cluster, operator, job):
     job.apply(idle(cluster, 2))
     job.wait(lambda: admitted(job), 60, "admitted")
@@ -79,7 +64,7 @@ def test_a_quota_that_refuses_one_pod_leaves_none(cluster, operator, namespace, 
         lambda: "hard" in job.kubectl("get", "quota", "few", "-o", "jsonpath={.status}"), 30, "quota counted"
     )
     job.apply(idle(cluster, 3))
-    job.wait(lambda: job.condition("Admitted")["reason"] == "Refused", 60, "refused")
+    job.wait(lambda: job.waits_because("Refused"), 60, "refused")
     assert "exceeded quota" in job.condition("Admitted")["message"]
     cluster.apply({**quota, "spec": {"hard": {"pods": "10"}}})
     job.wait(lambda: admitted(job), 90, "admitted under a larger quota")

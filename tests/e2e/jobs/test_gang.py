@@ -1,0 +1,126 @@
+"""All pods of a job get their places together or none does, whoever else wants them. Nothing is trained."""
+
+import pytest
+from cluster.pods import pod
+from horovod_job import Job, idle_group
+
+pytestmark = pytest.mark.timeout(300)
+PRODUCT, ON_EACH = "Gang-Test", 2
+
+
+@pytest.fixture(scope="module")
+def gpu_nodes(cluster):
+    """Two nodes with two GPUs each: room that can be counted, whatever the machine is."""
+    nodes = cluster.nodes[1:3]
+    for node in nodes:
+        node.label_gpu(PRODUCT, ON_EACH, 15360)
+    return [node.name for node in nodes]
+
+
+@pytest.fixture
+def start(cluster, namespace, operator, gpu_nodes):
+    """Create a job of so many workers with a GPU each."""
+
+    def apply(name: str, workers: int) -> Job:
+        job = Job(cluster, namespace, name)
+        gpu = {"resources": {"requests": {"cpu": "10m"}, "limits": {"nvidia.com/gpu": "1"}}}
+        group = idle_group("worker", workers, cluster.training_image, container=gpu)
+        job.apply(group, scheduling={"gpuProducts": [PRODUCT]})
+        return job
+
+    return apply
+
+
+def admitted(*jobs: Job) -> None:
+    for job in jobs:
+        job.wait(job.admitted, 90, f"{job.name} admitted")
+
+
+def test_a_job_that_is_too_big_creates_no_pod_says_why_and_is_admitted_when_another_ends(start):
+    first = start("first", 3)
+    admitted(first)
+    second = start("second", 2)
+    second.wait(lambda: second.waits_because("NoPlace"), 60, "second waits")
+    assert second.children() == []
+    message = second.condition("Admitted")["message"]
+    assert "worker needs 2 pods of cpu 10m, nvidia.com/gpu 1: 1 can start now" in message
+    assert "too little is free on" in message
+    first.delete()
+    admitted(second)
+
+
+def test_of_two_rivals_under_a_quota_that_fits_one_exactly_one_runs(cluster, namespace, operator):
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "one", "namespace": namespace},
+            "spec": {"hard": {"pods": "3"}},
+        }
+    )
+    rivals = [Job(cluster, namespace, name) for name in ("red", "blue")]
+    red, blue = rivals
+    red.wait(lambda: "hard" in red.kubectl("get", "quota", "one", "-o", "jsonpath={.status}"), 30, "counted")
+    for rival in rivals:
+        rival.apply(idle_group("worker", 2, cluster.training_image))
+    red.wait(lambda: red.admitted() or blue.admitted(), 120, "one of them admitted")
+    winner, loser = (red, blue) if red.admitted() else (blue, red)
+    loser.wait(lambda: loser.waits_because("Refused"), 60, "the other one waits")
+    assert "exceeded quota: one" in loser.condition("Admitted")["message"]
+    assert winner.admitted()
+    assert len(winner.pods()) == 3
+    winner.delete()
+    loser.wait(loser.admitted, 120, "the other one admitted")
+
+
+def test_a_gang_whose_place_is_stolen_before_it_is_bound_leaves_no_pod_and_is_planned_anew(
+    cluster, namespace, start, gpu_nodes, record_property
+):
+    with cluster.no_binding():
+        gang = start("gang", 3)
+        gang.wait(lambda: len(gang.pods()) == 4, 60, "all pods planned and none bound")
+        assert not any("nodeName" in each["spec"] for each in gang.pods().values())
+        both = {"resources": {"limits": {"nvidia.com/gpu": str(ON_EACH)}}}
+        thief = pod(namespace, "thief", cluster.pause_image, container=both, nodeName=gpu_nodes[0])
+        cluster.apply(thief)
+    record_property(
+        "seconds_to_no_pod",
+        round(
+            gang.wait(lambda: gang.said("PlaceTaken") != [] and not gang.pods(), 60, "all are withdrawn"), 1
+        ),
+    )
+    assert "was not bound in time: 0/3 nodes are available" in gang.said("PlaceTaken")[0]
+    gang.wait(lambda: gang.waits_because("NoPlace"), 60, "planned anew")
+    assert f"too little is free on {gpu_nodes[0]}" in gang.condition("Admitted")["message"]
+    gang.kubectl("delete", "pod", "thief", "--wait=false")
+    admitted(gang)
+    assert {name for name in gang.pods() if name.endswith("-1")} == set()
+
+
+def test_a_big_job_behind_a_stream_of_small_ones_starts_also_when_the_operator_restarts(start, operator):
+    running = start("s0", 2)
+    admitted(running)
+    big = start("big", 4)
+    big.wait(lambda: big.waits_because("NoPlace"), 60, "the big one waits")
+    for overtaking in range(1, 4):
+        small = start(f"s{overtaking}", 2)
+        admitted(small)
+        running.delete()
+        big.wait(lambda count=overtaking: overtaken(big) == count, 60, f"overtaken {overtaking} times")
+        running = small
+        if overtaking == 2:
+            operator.kill()
+            operator.start()
+    late = start("late", 2)
+    late.wait(lambda: late.waits_because("NoPlace"), 60, "places are held")
+    assert "Free places are held for" in late.condition("Admitted")["message"]
+    running.delete()
+    admitted(big)
+    assert not late.admitted()
+    big.delete()
+    admitted(late)
+
+
+def overtaken(job: Job) -> int:
+    found = job.kubectl("get", "hvj", job.name, "-o", "jsonpath={.status.progress.overtaken}")
+    return int(found or 0)
