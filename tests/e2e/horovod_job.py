@@ -10,7 +10,8 @@ from typing import Any
 from cluster.errors import ClusterError
 from cluster.pods import restricted_container, restricted_pod
 
-KINDS = "pods,secrets,services,configmaps,networkpolicies"
+KINDS = "pods,secrets,services,configmaps,networkpolicies,serviceaccounts"
+LEFT_OVER_KINDS = f"{KINDS},endpointslices,leases,horovodjobs"
 OURS = "gradsieve.io/job"
 
 
@@ -61,6 +62,11 @@ def idle_group(name: str, replicas: int, image: str, **fields: Any) -> dict[str,
     return group(name, replicas, image, ["true"], container=container, pod=pod, **fields)
 
 
+def contents(cluster: Any, namespace: str) -> set[str]:
+    """Return kind and name of all that a job could leave in a namespace."""
+    return set(cluster.kubectl("--namespace", namespace, "get", LEFT_OVER_KINDS, "-o", "name").split())
+
+
 class Job:
     """One HorovodJob.
 
@@ -96,6 +102,20 @@ class Job:
         """Return the names of what it owns."""
         found = self.kubectl("get", kinds, "-l", f"{OURS}={self.name}", "-o", "json")
         return sorted(f"{item['kind']}/{item['metadata']['name']}" for item in json.loads(found)["items"])
+
+    def owners(self) -> dict[str, set[str]]:
+        """Return the UIDs of the owners of everything with its label, by kind and name."""
+        found = json.loads(self.kubectl("get", KINDS, "-l", f"{OURS}={self.name}", "-o", "json"))
+        return {
+            f"{item['kind']}/{item['metadata']['name']}": {
+                owner["uid"] for owner in item["metadata"]["ownerReferences"]
+            }
+            for item in found["items"]
+        }
+
+    def uid(self) -> str:
+        """Return its UID."""
+        return self.kubectl("get", "hvj", self.name, "-o", "jsonpath={.metadata.uid}")
 
     def pods(self) -> dict[str, dict[str, Any]]:
         """Return its pods by name."""

@@ -1,70 +1,150 @@
-"""Pods of a job come together, go together, and leave nothing behind. No training is needed for that."""
+"""What a job makes is its own, and goes with it. No training is needed for that."""
 
 import pytest
-from horovod_job import Job, idle_group
+from horovod_job import Job, contents, idle_group
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def idle(cluster, replicas: int, **fields):
-    return idle_group("worker", replicas, cluster.training_image, **fields)
+@pytest.fixture
+def submit(cluster, namespace):
+    """Create a job of idle workers."""
+
+    def apply(name: str, workers: int = 1, group: str = "worker", **spec) -> Job:
+        job = Job(cluster, namespace, name)
+        job.apply(idle_group(group, workers, cluster.training_image), **spec)
+        return job
+
+    return apply
 
 
-def admitted(job: Job) -> bool:
-    return job.condition("Admitted")["status"] == "True"
+@pytest.fixture
+def empty(cluster, namespace, idle):
+    """Whether nothing is in the namespace that was not there before the test."""
+    before = contents(cluster, namespace)
+    return lambda: contents(cluster, namespace) <= before
 
 
-def test_all_pods_of_a_job_are_bound_together_and_restricted(cluster, operator, job):
-    job.apply(idle(cluster, 3))
-    job.wait(lambda: admitted(job), 60, "admitted")
+def admitted(*jobs: Job) -> None:
+    for job in jobs:
+        job.wait(job.admitted, 90, f"{job.name} admitted")
+
+
+def test_all_pods_of_a_job_are_bound_together(operator, submit):
+    job = submit("digits", 3)
+    admitted(job)
     pods = job.pods()
     assert sorted(pods) == ["digits-coordinator-1", *(f"digits-worker-{index}-1" for index in range(3))]
     assert all(pod["spec"].get("nodeName") for pod in pods.values())
 
 
-def test_a_suspended_job_has_no_pods_and_a_resumed_one_has_new_ones(cluster, operator, job):
-    job.apply(idle(cluster, 2))
-    job.wait(lambda: admitted(job), 60, "admitted")
+def test_a_suspended_job_has_no_pods_a_resumed_one_new_ones_and_a_deleted_one_nothing(
+    operator, submit, empty
+):
+    job = submit("digits", 2)
+    admitted(job)
     job.patch({"suspend": True})
     job.wait(lambda: not job.pods(), 60, "no pods")
     job.wait(lambda: job.condition("Suspended")["status"] == "True", 30, "suspended")
     job.patch({"suspend": False})
-    job.wait(lambda: admitted(job), 60, "admitted again")
+    admitted(job)
     assert "digits-worker-0-2" in job.pods()
+    job.patch({"suspend": True})
+    job.wait(lambda: not job.pods(), 60, "no pods")
+    job.delete()
+    job.wait(empty, 60, "nothing left")
 
 
-@pytest.mark.parametrize("policy", ["background", "foreground"])
-def test_a_deleted_job_leaves_nothing(cluster, operator, job, policy):
-    job.apply(idle(cluster, 2))
-    job.wait(lambda: admitted(job), 60, "admitted")
-    job.kubectl("delete", "hvj", "digits", f"--cascade={policy}", "--wait=false")
-    job.wait(lambda: job.children() == [], 90, "nothing left")
+def test_deleted_jobs_leave_nothing(operator, submit, empty):
+    orphans, family = submit("orphans", 2), submit("family", 2)
+    admitted(orphans, family)
+    orphans.delete("--cascade=background")
+    family.delete("--cascade=foreground")
+    orphans.wait(empty, 90, "nothing left")
 
 
-def test_a_job_deleted_while_the_operator_is_down_leaves_nothing(cluster, operator, job):
-    job.apply(idle(cluster, 2))
-    job.wait(lambda: admitted(job), 60, "admitted")
+def test_jobs_deleted_while_the_operator_is_down_leave_nothing(operator, submit, empty):
+    orphans, family = submit("orphans", 2), submit("family", 2)
+    sleeping = submit("sleeping")
+    admitted(orphans, family, sleeping)
+    sleeping.patch({"suspend": True})
+    sleeping.wait(lambda: not sleeping.pods(), 60, "no pods")
     operator.kill()
     try:
-        job.kubectl("delete", "hvj", "digits", "--wait=false")
-        job.wait(lambda: job.children() == [], 90, "nothing left")
+        orphans.delete("--cascade=background")
+        family.delete("--cascade=foreground")
+        sleeping.delete()
+        orphans.wait(empty, 90, "nothing left")
     finally:
         operator.start()
 
 
-def test_a_quota_that_refuses_one_pod_leaves_none(cluster, operator, namespace, job):
+def test_ended_jobs_keep_the_pods_that_their_policy_says_and_go_after_their_time_to_live(
+    cluster, namespace, operator, submit, empty
+):
+    policies = ("All", "Running", "None")
+    jobs = {name: submit(name.lower(), 2, runPolicy={"cleanPodPolicy": name}) for name in policies}
+    jobs["TTL"] = submit("ttl", runPolicy={"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 2})
+    for policy in policies:
+        job = jobs[policy]
+        for pod in (f"{job.name}-worker-0-1", f"{job.name}-coordinator-1"):
+            cluster.wait_for_pod(namespace, pod, "Running", 90)
+        # A pod that ends before all are bound would have the gang placed anew.
+        admitted(job)
+        for pod in (f"{job.name}-worker-0-1", f"{job.name}-coordinator-1"):
+            cluster.execute(namespace, pod, "python3", "-c", "import os; os.kill(1, 15)")
+    kept = {
+        "All": [],
+        "Running": ["running-coordinator-1", "running-worker-0-1"],
+        "None": ["none-coordinator-1", "none-worker-0-1", "none-worker-1-1"],
+    }
+    for policy in policies:
+        job = jobs[policy]
+        job.wait(lambda job=job: job.condition("Complete")["status"] == "True", 60, "complete")
+        job.wait(
+            lambda job=job, left=kept[policy]: sorted(job.pods()) == left, 60, f"{policy}: {kept[policy]}"
+        )
+        job.delete()
+    jobs["TTL"].wait(empty, 90, "nothing left")
+
+
+def test_a_job_made_anew_under_the_same_name_has_nothing_of_its_predecessor(operator, submit):
+    first = submit("digits", 2)
+    admitted(first)
+    before = first.uid()
+    first.delete("--cascade=background")
+    job = submit("digits", 2)
+    assert job.uid() != before
+    admitted(job)
+    job.wait(lambda: all(uids == {job.uid()} for uids in job.owners().values()), 60, "all is its own")
+    job.wait(lambda: len(job.pods()) == 3, 30, "all pods are its own")
+    assert job.admitted()
+
+
+def test_jobs_whose_pods_would_have_the_same_names_take_nothing_from_each_other(operator, submit):
+    first = submit("a-b", group="c")
+    admitted(first)
+    second = submit("a", group="b-c")
+    admitted(second)
+    assert set(map(frozenset, first.owners().values())) == {frozenset({first.uid()})}
+    assert set(map(frozenset, second.owners().values())) == {frozenset({second.uid()})}
+    assert "a-b-c-0-1" in first.pods()
+
+
+def test_a_quota_that_refuses_one_pod_leaves_none(cluster, operator, namespace, submit):
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "few", "namespace": namespace},
         "spec": {"hard": {"pods": "2"}},
     }
+    job = Job(cluster, namespace)
     cluster.apply(quota)
     job.wait(
         lambda: "hard" in job.kubectl("get", "quota", "few", "-o", "jsonpath={.status}"), 30, "quota counted"
     )
-    job.apply(idle(cluster, 3))
+    submit("digits", 3)
     job.wait(lambda: job.waits_because("Refused"), 60, "refused")
     assert "exceeded quota" in job.condition("Admitted")["message"]
     cluster.apply({**quota, "spec": {"hard": {"pods": "10"}}})
-    job.wait(lambda: admitted(job), 90, "admitted under a larger quota")
+    job.wait(job.admitted, 90, "admitted under a larger quota")
