@@ -51,7 +51,7 @@ def idle_program(namespace: str) -> dict[str, Any]:
 
 def idle_group(name: str, replicas: int, image: str, **fields: Any) -> dict[str, Any]:
     """Return a group of pods that wait: Python finds `idle_program` where it looks for the agent."""
-    items = [{"key": "main", "path": "gradsieve_hvd/__main__.py"}]
+    items = [{"key": "main", "path": "gradsieve_hvd/__init__.py"}]
     container = {
         "env": [{"name": "PYTHONPATH", "value": "/idle"}],
         "volumeMounts": [{"name": "idle", "mountPath": "/idle", "readOnly": True}],
@@ -94,9 +94,9 @@ class Job:
         """Merge into its spec."""
         self.kubectl("patch", "hvj", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
-    def kubectl(self, *arguments: str) -> str:
+    def kubectl(self, *arguments: str, **options: Any) -> str:
         """Run kubectl in its namespace."""
-        return self._cluster.kubectl("--namespace", self._namespace, *arguments)
+        return self._cluster.kubectl("--namespace", self._namespace, *arguments, **options)
 
     def children(self, kinds: str = KINDS) -> list[str]:
         """Return the names of what it owns."""
