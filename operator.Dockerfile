@@ -21,7 +21,9 @@ RUN /opt/gradsieve/bin/python -m compileall -q /opt/gradsieve/src
 
 FROM ${BASE}
 COPY --from=build /opt/gradsieve /opt/gradsieve
-ENV PATH=/opt/gradsieve/bin:/usr/local/bin:/usr/bin:/bin PYTHONPATH=/opt/gradsieve/src PYTHONUNBUFFERED=1
+# kopf asks for the user's name, and ids that a cluster picks have none.
+ENV PATH=/opt/gradsieve/bin:/usr/local/bin:/usr/bin:/bin PYTHONPATH=/opt/gradsieve/src PYTHONUNBUFFERED=1 \
+    LOGNAME=gradsieve-operator
 USER 65532:65532
 # By module, never by path: a folder called "operator" on the path would hide the standard library's.
 CMD ["kopf", "run", "-m", "gradsieve_operator", "--all-namespaces"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -66,3 +67,5 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.label_selectors["pods"] = contract.LABEL_JOB
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = 30.0
+    # kopf tells of every event that was handled, which here means: put into a queue.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)

@@ -23,6 +23,9 @@ _AT_ONCE = 20
 """Decisions in a row for one job before the others get their turn."""
 
 _WARNINGS = frozenset({("Admitted", "False"), ("Degraded", "True"), ("Failed", "True")})
+_ON_THE_WAY = frozenset({"Binding", "Preparing", "Suspended", "Waiting"})
+"""Reasons of `Admitted` that every job has on its way, or that its author asked for."""
+
 _QUIET = frozenset({"TelemetryAvailable", "RendezvousReady"})
 """Conditions whose changes are no news."""
 
@@ -106,8 +109,9 @@ class Reconciler:
         return 30.0
 
     async def _tell(self, job: HorovodJob, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """Post an Event for each condition that has changed its status or its reason."""
+        """Post an Event for each condition that has changed its status or its reason, the same words once."""
         known = {each["type"]: each for each in before.get("conditions") or ()}
+        posted: set[tuple[str, str]] = set()
         for each in after["conditions"]:
             old = known.get(each["type"])
             said = (each["status"], each["reason"])
@@ -116,10 +120,12 @@ class Reconciler:
             nothing = each["status"] == "Unknown" or (each["type"] in _ENDS and each["status"] == "False")
             if nothing or (old is None and each["status"] == "False" and each["type"] != "Admitted"):
                 continue
-            _log.info(
-                "%s/%s: %s %s: %s", job.namespace, job.name, each["type"], each["reason"], each["message"]
-            )
-            warning = (each["type"], each["status"]) in _WARNINGS
+            words = (each["reason"], each["message"])
+            if words in posted:
+                continue
+            posted.add(words)
+            _log.info("%s/%s: %s %s: %s", job.namespace, job.name, each["type"], *words)
+            warning = (each["type"], each["status"]) in _WARNINGS and each["reason"] not in _ON_THE_WAY
             await post_event(self._api, job, warning=warning, reason=each["reason"], message=each["message"])
 
     def _memory(self, key: Key, uid: str) -> Memory:

@@ -40,7 +40,7 @@ def job_status(
         ),
         "workerGroups": summary.groups(world, gpu_products),
         "plan": summary.plan(world, decision, previous),
-        "telemetry": summary.telemetry(world, previous),
+        "telemetry": summary.telemetry(world, decision, previous),
         "progress": record(progress),
     }
 

@@ -26,6 +26,7 @@ TYPES = (
 STALE_SECONDS = 60.0
 """Telemetry that is older says nothing about now."""
 _MOST_NAMED = 8
+_OVER = "the job has ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def conditions(world: World, decision: Decision, previous: Mapping[str, Any]) ->
         admitted,
         _rendezvous(world, decision),
         _running(world, decision, admitted, known),
-        _telemetry(world),
+        _telemetry(world, decision),
         _plan(world, decision),
         _degraded(decision),
         _ended("Complete", decision, known, succeeded=True),
@@ -121,7 +122,7 @@ def _rendezvous(world: World, decision: Decision) -> Condition:
 
     coordinator, progress = world.coordinator, decision.progress
     if progress.finished is not None:
-        return rendezvous("False", "Ended", "the job has ended")
+        return rendezvous("False", "Ended", _OVER)
     if progress.started is None:
         return rendezvous("False", "NotAdmitted", "not all pods have their nodes")
     if coordinator is None:
@@ -151,7 +152,9 @@ def _running(world: World, decision: Decision, admitted: Condition, known: Mappi
     return Condition("Running", "False", "Starting", said or "ranks are being started")
 
 
-def _telemetry(world: World) -> Condition:
+def _telemetry(world: World, decision: Decision) -> Condition:
+    if decision.progress.finished is not None:
+        return Condition("TelemetryAvailable", "False", "Ended", _OVER)
     sample = world.coordinator.telemetry if world.coordinator is not None else {}
     if not sample:
         return Condition("TelemetryAvailable", "False", "NoSample", "no sample from rank 0")
@@ -164,8 +167,12 @@ def _telemetry(world: World) -> Condition:
 
 def _plan(world: World, decision: Decision) -> Condition:
     wanted, coordinator = decision.progress.plan_generation, world.coordinator
-    if not decision.progress.plan:
+    if decision.progress.finished is not None:
+        return Condition("PlanConverged", "Unknown", "Ended", _OVER)
+    if world.compression is None or not world.compression.manifest():
         return Condition("PlanConverged", "True", "NoPlan", "the job leaves compression to its program")
+    if not decision.progress.plan:
+        return Condition("PlanConverged", "False", "Pending", "no rank runs yet")
     if coordinator is None:
         return Condition("PlanConverged", "Unknown", "CoordinatorSilent", "the coordinator did not answer")
     if coordinator.applied_plan < wanted:

@@ -58,7 +58,7 @@ def plan(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[
     }
 
 
-def telemetry(world: World, previous: Mapping[str, Any]) -> dict[str, Any] | None:
+def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return ``status.telemetry``; what it was where nothing newer is known; None before the first sample."""
     before = previous.get("telemetry")
     sample = world.coordinator.telemetry if world.coordinator is not None else {}
@@ -66,7 +66,8 @@ def telemetry(world: World, previous: Mapping[str, Any]) -> dict[str, Any] | Non
         return None if before is None else dict(before)
     taken = float(sample["time"])
     last = read(before.get("lastSampleTime")) if before else None
-    if before and last is not None and last <= taken < last + SAMPLE_SECONDS:
+    soon = last is not None and last <= taken < last + SAMPLE_SECONDS
+    if before and soon and decision.progress.finished is None:
         return dict(before)
     step, wait = float(sample["stepSeconds"]), float(sample["waitSeconds"])
     ranks: Sequence[Mapping[str, Any]] = sample.get("ranks") or ()
