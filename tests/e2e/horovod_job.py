@@ -74,10 +74,14 @@ class Job:
         cluster: where it is.
         namespace: where in the cluster.
         name: of the job.
+
+    Attributes:
+        namespace: as given.
+        name: as given.
     """
 
     def __init__(self, cluster: Any, namespace: str, name: str = "digits") -> None:
-        self._cluster, self._namespace, self.name = cluster, namespace, name
+        self._cluster, self.namespace, self.name = cluster, namespace, name
 
     def apply(self, *groups: dict[str, Any], **spec: Any) -> None:
         """Create or change it."""
@@ -85,7 +89,7 @@ class Job:
             {
                 "apiVersion": "gradsieve.io/v1alpha1",
                 "kind": "HorovodJob",
-                "metadata": {"name": self.name, "namespace": self._namespace},
+                "metadata": {"name": self.name, "namespace": self.namespace},
                 "spec": {"workerGroups": list(groups), **spec},
             }
         )
@@ -96,7 +100,11 @@ class Job:
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
         """Run kubectl in its namespace."""
-        return self._cluster.kubectl("--namespace", self._namespace, *arguments, **options)
+        return self._cluster.kubectl("--namespace", self.namespace, *arguments, **options)
+
+    def log(self, *options: str) -> str:
+        """Return what its first coordinator said, empty before that has started."""
+        return self.kubectl("logs", f"{self.name}-coordinator-1", *options, check=False)
 
     def children(self, kinds: str = KINDS) -> list[str]:
         """Return the names of what it owns."""
@@ -122,10 +130,14 @@ class Job:
         found = json.loads(self.kubectl("get", "pods", "-l", f"{OURS}={self.name}", "-o", "json"))
         return {item["metadata"]["name"]: item for item in found["items"]}
 
+    def status(self) -> dict[str, Any]:
+        """Return its status, empty while it has none."""
+        found = json.loads(self.kubectl("get", "hvj", self.name, "-o", "json"))
+        return found.get("status") or {}
+
     def condition(self, kind: str) -> dict[str, str]:
         """Return one of its conditions, empty while there is none."""
-        found = json.loads(self.kubectl("get", "hvj", self.name, "-o", "json"))
-        conditions = found.get("status", {}).get("conditions", [])
+        conditions = self.status().get("conditions", [])
         return next((each for each in conditions if each["type"] == kind), {"status": "", "reason": ""})
 
     def admitted(self) -> bool:

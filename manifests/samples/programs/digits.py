@@ -20,6 +20,7 @@ import gradsieve_hvd
 
 EPOCHS = int(os.environ.get("EPOCHS", "16"))
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0"))  # a slower model, to watch a job for longer
+LOG_STEPS = os.environ.get("LOG_STEPS") == "1"  # by every rank, to see what happens when one is lost
 BATCH = 128  # of all ranks together: accuracy does not depend on their number
 TEST_IMAGES = 360
 
@@ -50,7 +51,7 @@ def train(elastic: ObjectState | None = None) -> None:
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     state = gradsieve_hvd.TrainingState(model, optimizer, every=10)
     first = state.restore()
-    if hvd.rank() == 0:
+    if hvd.rank() == 0 or LOG_STEPS:
         seconds = time.monotonic() - started
         print(f"{hvd.size()} ranks go on from step {first}, {seconds:.1f} s after the start", flush=True)
     steps_per_epoch = len(train_targets) // BATCH
@@ -66,7 +67,8 @@ def train(elastic: ObjectState | None = None) -> None:
         if elastic is not None:
             elastic.check_host_updates()
         time.sleep(STEP_SECONDS)
-        if hvd.rank() == 0 and (step == first or position == steps_per_epoch - 1):
+        telling = step == first or position == steps_per_epoch - 1
+        if LOG_STEPS or (hvd.rank() == 0 and telling):
             print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
     if hvd.rank() == 0:
         with torch.no_grad():

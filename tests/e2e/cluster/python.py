@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import sys
 import sysconfig
@@ -18,9 +19,14 @@ Manifest = dict[str, Any]
 
 
 def mounted_folders() -> dict[str, Path]:
-    """Return the folders of this machine that pods mount, by the names that they have on nodes."""
+    """Return the folders of this machine that pods mount, by the names that they have on nodes.
+
+    Pods cannot write there: the sources are compiled as an installation would have done.
+    """
     kernels = kernel_folder()
     kernels.mkdir(parents=True, exist_ok=True)
+    for package in PACKAGES:
+        compileall.compile_dir(source_folder() / package, quiet=2)
     return {"environment": Path(sys.prefix), "sources": source_folder(), "kernels": kernels}
 
 

@@ -1,0 +1,62 @@
+"""A worker's pod is deleted in mid-training: the sample jobs go on from their last commit."""
+
+import time
+
+import pytest
+from kubernetes import client
+from rank_logs import setbacks, stretches
+from sample_jobs import A100, T4, SampleJob
+
+pytestmark = pytest.mark.timeout(900)
+INTERVAL = 10
+"""Steps from commit to commit in the sample program."""
+
+FOR_EVER = {"EPOCHS": "10000", "STEP_SECONDS": "0.1", "LOG_STEPS": "1"}
+
+
+def history(job: SampleJob):
+    return stretches(job.log("--timestamps"))
+
+
+def trains(job: SampleJob, ranks: int, steps: int, nth: int) -> bool:
+    """Whether ``ranks`` ranks have taken ``steps`` steps after the ``nth`` start of theirs or a later one."""
+    going = [found[-1] for found in history(job).values() if len(found) >= nth]
+    return len([one for one in going if one.ranks == ranks and len(one.steps) >= steps]) == ranks
+
+
+def delete_in_mid_training(cluster, job: SampleJob, pod: str, replacement: str, record_property) -> float:
+    """Delete a pod once there are two commits; returns when, once there is ``replacement``."""
+    job.wait(lambda: trains(job, 4, 2 * INTERVAL + 5, 1), 300, "trains")
+    deleted = time.time()
+    job.kubectl("delete", "pod", pod, "--wait=false")
+    api = client.CoreV1Api(cluster.api)
+    names = [pod]
+    while replacement not in names:
+        assert time.time() - deleted < 30, names
+        time.sleep(0.05)
+        names = [each.metadata.name for each in api.list_namespaced_pod(job.namespace).items]
+    record_property("seconds_to_replacement", round(time.time() - deleted, 2))
+    return deleted
+
+
+def test_mpi_ranks_resume_from_the_last_commit_on_survivors_and_replacement(
+    cluster, operator, namespace, record_property
+):
+    cluster.nodes[0].label_gpu(A100, 4, 81920)
+    cluster.nodes[1].label_gpu(T4, 4, 15360)
+    job = SampleJob(cluster, namespace, "digits")
+    job.apply_sample(**FOR_EVER)
+    deleted = delete_in_mid_training(cluster, job, "digits-t4-0-1", "digits-t4-0-2", record_property)
+    job.wait(lambda: trains(job, 4, 2, 2), 300, "resumed")
+    found = history(job)
+    assert sorted(found) == [0, 1, 2, 3]
+    again = max(one[1].moments[0] for one in found.values())
+    record_property("seconds_to_next_step", round(again - deleted, 2))
+    lost = {rank: setbacks(one) for rank, one in found.items()}
+    record_property("steps_lost", lost)
+    assert all(len(each) == 1 and 0 <= each[0] <= INTERVAL for each in lost.values()), lost
+    assert {one[1].first % INTERVAL for one in found.values()} == {0}
+    assert all(one[1].steps[0] == one[1].first + 1 for one in found.values())
+    workers = {"digits-a100-0-1", "digits-a100-1-1", "digits-t4-0-2", "digits-t4-1-1"}
+    assert workers <= set(job.pods())
+    assert job.status()["restartCount"] == 1
