@@ -28,6 +28,7 @@ from gradsieve_hvd.control.names import (
     CLOSE_FENCED,
     COORDINATOR,
     FENCED_STATUS,
+    FORSAKEN_SECONDS,
     HEARTBEAT_SECONDS,
     HOST,
     PROTOCOL,
@@ -43,7 +44,6 @@ from gradsieve_hvd.launcher.linux import interface_of
 
 _CONNECT_SECONDS = 10.0
 _SHORTEST_BACK_OFF, _LONGEST_BACK_OFF = 0.2, 5.0
-_FORSAKEN_SECONDS = 30.0
 _REMIND_SECONDS = 30.0
 _TERMINATED = 143
 _log = logging.getLogger("gradsieve.agent")
@@ -233,11 +233,11 @@ class Agent:
 
     def _on_disconnected(self) -> None:
         def forsake() -> None:
-            _log.error("no coordinator for %.0f s: ending what mpirun has started here", _FORSAKEN_SECONDS)
+            _log.error("no coordinator for %.0f s: ending what mpirun has started here", FORSAKEN_SECONDS)
             self._do(self.runs.end_forsaken())
 
         if self._forsaken is None:
-            self._forsaken = asyncio.get_running_loop().call_later(_FORSAKEN_SECONDS, forsake)
+            self._forsaken = asyncio.get_running_loop().call_later(FORSAKEN_SECONDS, forsake)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

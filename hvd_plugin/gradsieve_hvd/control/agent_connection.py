@@ -24,6 +24,7 @@ class AgentConnection:
         self._socket = socket
         self._local = _address(request, "sockname")
         self._peer = _address(request, "peername")
+        self._took_nothing = False
 
     @property
     def local_address(self) -> str:
@@ -35,6 +36,11 @@ class AgentConnection:
         """The agent's IP address."""
         return self._peer
 
+    @property
+    def silent(self) -> bool:
+        """Whether the agent did not answer, rather than closing the connection."""
+        return self._took_nothing or isinstance(self._socket.exception(), TimeoutError)
+
     async def send(self, message: Mapping[str, Any]) -> None:
         """Send one message; a connection that takes none within ten seconds is closed."""
         with suppress(ConnectionError, ClientError, RuntimeError):
@@ -42,6 +48,7 @@ class AgentConnection:
                 async with asyncio.timeout(_SEND_SECONDS):
                     await self._socket.send_json(message)
             except TimeoutError:
+                self._took_nothing = True
                 await self.close(1011, "no message was taken")
 
     async def close(self, code: int, reason: str) -> None:

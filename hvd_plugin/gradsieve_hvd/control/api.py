@@ -143,6 +143,8 @@ class Api:
 
     async def _listen(self, socket: web.WebSocketResponse, incarnation: Incarnation) -> None:
         async for message in socket:
+            if message.type is WSMsgType.ERROR:
+                return
             if message.type is not WSMsgType.TEXT:
                 raise Refused("an agent's message must be text")
             fields = Fields.parse(message.data, f"message of {incarnation.host}")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from gradsieve_hvd.control.names import KILL_SECONDS
 from gradsieve_hvd.launcher import linux
 from gradsieve_hvd.launcher.processes import descendants, environment, reap, send
 from gradsieve_hvd.launcher.ranks import shell_status, spawn
@@ -112,7 +113,9 @@ class Children:
         self._children[child.pid] = child
         return child
 
-    async def end(self, belongs: Callable[[int], bool] = lambda _pid: True, *, grace: float = 5.0) -> bool:
+    async def end(
+        self, belongs: Callable[[int], bool] = lambda _pid: True, *, grace: float = KILL_SECONDS
+    ) -> bool:
         """End all descendants that ``belongs`` picks by process id: SIGTERM, and SIGKILL after ``grace`` s.
 
         Returns whether all have gone; only one in uninterruptible sleep can stay, for which it gives up

@@ -13,16 +13,14 @@ from gradsieve.errors import LaunchError
 from gradsieve_hvd.control.agent_connection import AgentConnection
 from gradsieve_hvd.control.agents import Agents
 from gradsieve_hvd.control.children import Children, Output
+from gradsieve_hvd.control.departures import END_SECONDS, Departures
 from gradsieve_hvd.control.fields import Fields
 from gradsieve_hvd.control.ledger import End, Ledger
 from gradsieve_hvd.control.messages import Incarnation, Registration, Roster
 from gradsieve_hvd.control.mpi_ranks import MpiRanks
-from gradsieve_hvd.control.names import CLOSE_FENCED, CLOSE_REPLACED, GLOO, LOST
+from gradsieve_hvd.control.names import CLOSE_REPLACED, GLOO, LOST
 from gradsieve_hvd.control.rank_group import RankGroup, Setting
 from gradsieve_hvd.control.status import status_json
-
-_END_SECONDS = 15.0
-"""How long agents may take to end what they run; they kill after 5 seconds."""
 
 _STOP_SECONDS = 20.0
 _log = logging.getLogger("gradsieve.coordinator")
@@ -50,6 +48,7 @@ class Coordinator:
         self.started_at: list[str] = []
         self.seen = asyncio.Event()
         self._agents = Agents(self._lost)
+        self._departures = Departures(self._agents)
         self._children = Children()
         self._folder = folder
         self._output = output
@@ -96,7 +95,7 @@ class Coordinator:
         if roster != before:
             _log.info("roster of generation %d: %d hosts", roster.generation, len(roster.hosts))
         for who in fenced:
-            await self._fence(who)
+            self._departures.fence(who)
         self._notify()
 
     async def agent_registered(self, registration: Registration, connection: AgentConnection) -> None:
@@ -104,6 +103,7 @@ class Coordinator:
         self.ledger.register(registration)
         who = registration.incarnation
         _log.info("host %s registered (%s, %d slots)", who.host, who.uid, registration.slots)
+        self._departures.heard(who)
         old = self._agents.connected(registration, connection)
         await connection.send({"type": "registered"})
         if old is not None:
@@ -122,6 +122,8 @@ class Coordinator:
 
     def agent_gone(self, incarnation: Incarnation, connection: AgentConnection, *, left: bool) -> None:
         """A registered agent's connection has ended; it ``left`` if it said so."""
+        if connection.silent and self.ledger.active:
+            self._departures.silent(incarnation)
         if self.ledger.end is None:
             self._agents.disconnected(incarnation, connection, left=left)
 
@@ -148,6 +150,7 @@ class Coordinator:
         self.started_at.append(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         _log.info("generation %d: starting %d ranks (%s)", roster.generation, roster.size, roster.backend)
         try:
+            await self._departures.over()
             # What an earlier coordinator has started may still run there.
             await self._end_on_hosts(roster)
             self._ranks = self._group(roster)
@@ -189,7 +192,7 @@ class Coordinator:
         finally:
             if not running.done():
                 await ranks.end()
-                await asyncio.wait({running}, timeout=_END_SECONDS)
+                await asyncio.wait({running}, timeout=END_SECONDS)
                 running.cancel()
 
     async def _reopen_places(self) -> None:
@@ -207,9 +210,10 @@ class Coordinator:
     async def _end_on_hosts(self, roster: Roster) -> list[str]:
         """End whatever runs on the roster's hosts; returns those that are not there any more."""
         everybody = {place.host: self.ledger.registry.admitted(place.host) for place in roster.hosts}
-        silent = await self._agents.end([who for who in everybody.values() if who is not None], _END_SECONDS)
+        silent = await self._agents.end([who for who in everybody.values() if who is not None], END_SECONDS)
         for who in silent:
             _log.error("host %s does not answer", who.host)
+            self._departures.silent(who)
             self.ledger.disconnect(who)
             if (connection := self._agents.forget(who)) is not None:
                 await connection.close(CLOSE_REPLACED, "no answer")
@@ -255,13 +259,6 @@ class Coordinator:
                 self._to_reopen.append(incarnation.host)
                 self.ledger.lost_hosts = tuple(self._lost_now)
         self._notify()
-
-    async def _fence(self, incarnation: Incarnation) -> None:
-        connection = self._agents.forget(incarnation)
-        if connection is not None:
-            _log.warning("host %s: incarnation %s is fenced", incarnation.host, incarnation.uid)
-            await connection.send({"type": "fence", "reason": "the roster names another incarnation"})
-            await connection.close(CLOSE_FENCED, "fenced")
 
     def _all_run(self) -> None:
         self.ledger.running()

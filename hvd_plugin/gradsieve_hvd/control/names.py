@@ -43,6 +43,15 @@ READ_ONLY_PORT = 7480
 HEARTBEAT_SECONDS = 10.0
 """Both sides ask for a sign of life this often, and give up half as long after an unanswered one."""
 
+SILENCE_SECONDS = 1.5 * HEARTBEAT_SECONDS
+"""After so long without a word, either side has given the other up."""
+
+FORSAKEN_SECONDS = 5.0
+"""An agent without a coordinator for so long ends what ``mpirun`` has started: that has gone as well."""
+
+KILL_SECONDS = 5.0
+"""From SIGTERM to SIGKILL."""
+
 # The coordinator's calls.
 AGENT_PATH = "/v1/agent"
 ROSTER_PATH = "/v1/roster"

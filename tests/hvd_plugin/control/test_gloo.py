@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from gradsieve_hvd.control.names import FORSAKEN_SECONDS
+
 pytest.importorskip("horovod", reason="NO HOROVOD HERE: `gradsieve build-horovod` builds it")
 pytestmark = pytest.mark.timeout(560)
 
@@ -90,8 +92,8 @@ def test_without_coordinator_the_ranks_train_on_until_the_next_one_starts_anew(j
     first.wait_for("all ranks run")
     first.signal(signal.SIGKILL)
     first.wait()
-    # What mpirun had started would be ended after 30 seconds.
-    time.sleep(33)
+    # What mpirun had started would be ended by now.
+    time.sleep(FORSAKEN_SECONDS + 3)
     before = len(ticks.read_text())
     time.sleep(3)
     assert len(ticks.read_text()) > before

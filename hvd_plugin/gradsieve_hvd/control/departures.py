@@ -1,0 +1,66 @@
+"""Incarnations on their way out: nothing is started in their place while their ranks may still run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from gradsieve_hvd.control.agents import Agents
+from gradsieve_hvd.control.leases import Leases
+from gradsieve_hvd.control.messages import Incarnation
+from gradsieve_hvd.control.names import CLOSE_FENCED
+
+END_SECONDS = 15.0
+"""How long agents may take to end what they run; they kill after 5 seconds."""
+
+_log = logging.getLogger("gradsieve.coordinator")
+
+
+class Departures:
+    """Who is being fenced, and who has fallen silent.
+
+    Args:
+        agents: reach the hosts.
+    """
+
+    def __init__(self, agents: Agents) -> None:
+        self._agents = agents
+        self._leases = Leases()
+        self._fencing: set[asyncio.Task[None]] = set()
+
+    def silent(self, incarnation: Incarnation) -> None:
+        """An incarnation that may run ranks does not answer any more."""
+        self._leases.silent(incarnation, time.monotonic())
+
+    def heard(self, incarnation: Incarnation) -> None:
+        """It is back."""
+        self._leases.heard(incarnation)
+
+    def fence(self, incarnation: Incarnation) -> None:
+        """Have a connected incarnation end its ranks and itself; returns at once."""
+        task = asyncio.create_task(self._fence(incarnation))
+        self._fencing.add(task)
+        task.add_done_callback(self._fencing.discard)
+
+    async def over(self) -> None:
+        """Return when none of them can run ranks any more."""
+        if self._fencing:
+            await asyncio.wait(set(self._fencing))
+        while hosts := self._leases.hosts(now := time.monotonic()):
+            seconds = self._leases.seconds(now)
+            _log.warning(
+                "ranks may run on %s, which is silent, for %.0f s more", ", ".join(hosts[:10]), seconds
+            )
+            await asyncio.sleep(min(seconds, 1.0))
+
+    async def _fence(self, incarnation: Incarnation) -> None:
+        connection = self._agents.connection(incarnation)
+        if connection is None:
+            return
+        _log.warning("host %s: incarnation %s is fenced", incarnation.host, incarnation.uid)
+        for silent in await self._agents.end([incarnation], END_SECONDS):
+            self.silent(silent)
+        self._agents.forget(incarnation)
+        await connection.send({"type": "fence", "reason": "the roster names another incarnation"})
+        await connection.close(CLOSE_FENCED, "fenced")
