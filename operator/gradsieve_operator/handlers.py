@@ -32,9 +32,9 @@ async def stop(**_: Any) -> None:
 
 
 @kopf.on.event(contract.GROUP, contract.VERSION, contract.JOB_PLURAL)
-async def job_seen(*, namespace: str | None, name: str, **_: Any) -> None:
+async def job_seen(*, namespace: str | None, name: str, meta: Mapping[str, Any], **_: Any) -> None:
     """A job was made, changed or deleted."""
-    operator.queue.add((namespace or "", name))
+    operator.job_seen(namespace or "", name, str(meta.get("resourceVersion", "")))
 
 
 @kopf.on.event(contract.GROUP, contract.VERSION, contract.POLICY_PLURAL)

@@ -163,6 +163,23 @@ class TestLosses:
         it.settle()
         assert (it.progress.succeeded, it.progress.restarts) == (True, 1)
 
+    def test_a_deleted_worker_that_ends_well_is_lost_all_the_same(self):
+        it = cluster(length=50)
+        run_until(it, training)
+        it.kill("digits-worker-0-1", phase="Succeeded", exit_code=0, deleting=True)
+        run_until(it, lambda it: "digits-worker-0-2" in it.pods)
+        assert it.progress.restarts == 1
+
+    def test_a_worker_that_ends_well_is_not_replaced_before_the_others_have_had_time_to_end(self):
+        it = cluster(length=50)
+        run_until(it, training)
+        it.kill("digits-worker-0-1", phase="Succeeded", exit_code=0)
+        began = it.now
+        run_until(it, lambda it: "digits-worker-0-2" in it.pods)
+        assert 15 <= it.now - began <= 17
+        assert it.progress.restarts == 1
+        assert it.rosters == [(1, ("worker-0", "worker-1"))]
+
     def test_two_workers_lost_together_are_one_restart(self):
         it = cluster(length=50)
         run_until(it, training)

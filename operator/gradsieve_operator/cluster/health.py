@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
+LONGEST_SECONDS = 180.0
+"""What has stood still for so long will not move again by itself."""
 
-async def serve_health(listen: str, alive: Callable[[], bool]) -> web.AppRunner:
+
+async def serve_health(listen: str, ages: Callable[[], Mapping[str, float]]) -> web.AppRunner:
     """Serve ``/healthz`` until the returned runner is cleaned up.
+
+    It answers with one line for each part, and with status 503 if any of them has stood still for too long.
 
     Args:
         listen: address and port, as in ``0.0.0.0:8080``.
-        alive: whether to answer with 200 rather than 503.
+        ages: part of the operator -> for how many seconds it has stood still.
     """
 
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n") if alive() else web.Response(status=503, text="stalled\n")
+        found = ages()
+        lines = [
+            f"{part}: {age:.1f} s{' (stalled)' * (age > LONGEST_SECONDS)}" for part, age in found.items()
+        ]
+        stalled = any(age > LONGEST_SECONDS for age in found.values())
+        return web.Response(
+            status=503 if stalled else 200, text="\n".join([*lines, "stalled" if stalled else "ok", ""])
+        )
 
     application = web.Application()
     application.router.add_get("/healthz", answer)

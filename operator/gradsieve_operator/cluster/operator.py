@@ -24,6 +24,7 @@ from gradsieve_operator.cluster.observer import Observer
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key, WorkQueue
 from gradsieve_operator.cluster.reconciler import Reconciler
+from gradsieve_operator.cluster.watch_check import WatchCheck
 from gradsieve_operator.resources import Manifest, Neighbours
 
 LEASE = "gradsieve-operator"
@@ -34,7 +35,6 @@ _RESYNC_SECONDS = 30.0
 """All jobs are looked at so often, whatever events were lost."""
 
 _WAKE_SECONDS = 0.2
-_SILENT_SECONDS = 180.0
 _log = logging.getLogger(__name__)
 
 
@@ -93,6 +93,7 @@ class Operator:
         self._reconciler: Reconciler | None = None
         self._lease: Lease | None = None
         self._waking = False
+        self._watch = WatchCheck()
         self._resynced_at = time.monotonic()
 
     async def start(self) -> None:
@@ -107,7 +108,7 @@ class Operator:
         )
         options = self._options
         if options.health:
-            self._stack.push_async_callback((await serve_health(options.health, self.alive)).cleanup)
+            self._stack.push_async_callback((await serve_health(options.health, self.ages)).cleanup)
         if options.namespace:
             self._lease = Lease(self._api, options.namespace, LEASE, options.identity)
             await self._lease.acquire()
@@ -124,6 +125,8 @@ class Operator:
         )
         observer = Observer(self._api, session, self._planning, neighbours)
         executor = Executor(self._api, self._planning)
+        # A replica may have waited for hours to get here.
+        self._resynced_at = time.monotonic()
         self._reconciler = Reconciler(self._api, observer, executor, self._planning)
         await self.queue.work_first(await self._waiting_longest())
         self._spawn(self.queue.run())
@@ -139,14 +142,25 @@ class Operator:
                 await self._lease.release()
         await self._stack.aclose()
 
-    def alive(self) -> bool:
-        """Whether jobs are still looked at; a waiting replica is alive as well."""
+    def ages(self) -> dict[str, float]:
+        """Return for how many seconds each part has stood still; nothing for a replica that waits to lead."""
         if self._reconciler is None:
-            return True
-        heard = [self._resynced_at]
+            return {}
+        now = time.monotonic()
+        ages = {
+            "list of jobs": now - self._resynced_at,
+            "watch of jobs": self._watch.behind(now),
+            "reconciling": self.queue.behind(),
+        }
         if self._planning is not None:
-            heard += [self._planning.nodes.heard, self._planning.pods.heard]
-        return time.monotonic() - min(heard) < _SILENT_SECONDS
+            ages["watch of nodes"] = now - self._planning.nodes.heard
+            ages["watch of pods"] = now - self._planning.pods.heard
+        return ages
+
+    def job_seen(self, namespace: str, name: str, version: str) -> None:
+        """A job was made, changed or deleted, and has that ``resourceVersion`` now."""
+        self._watch.event((namespace, name), version)
+        self.queue.add((namespace, name))
 
     async def policy_changed(self, namespace: str) -> None:
         """Look at the jobs that may use a policy of ``namespace``."""
@@ -173,15 +187,20 @@ class Operator:
             try:
                 if self._planning is not None:
                     await self._planning.learn_priorities()
-                await self._look_at(*self._options.namespaces)
+                versions = await self._look_at(*self._options.namespaces)
                 self._resynced_at = time.monotonic()
+                self._watch.listed(versions, self._resynced_at)
             except ApiError as error:
                 _log.warning("jobs could not be listed: %s", error)
             await asyncio.sleep(_RESYNC_SECONDS)
 
-    async def _look_at(self, *namespaces: str) -> None:
+    async def _look_at(self, *namespaces: str) -> dict[Key, str]:
+        """Have the jobs of these namespaces looked at; returns their versions."""
+        versions = {}
         async for job in self._jobs(*namespaces):
+            versions[_key(job)] = job["metadata"].get("resourceVersion", "")
             self.queue.add(_key(job))
+        return versions
 
     async def _jobs(self, *namespaces: str) -> AsyncIterator[Manifest]:
         """Yield the jobs of these namespaces; none stands for all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 
 Key = tuple[str, str]
@@ -31,6 +32,7 @@ class WorkQueue:
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
+        self._since: dict[Key, float] = {}
 
     def add(self, key: Key) -> None:
         """Have ``key`` worked on as soon as a worker is free."""
@@ -39,12 +41,17 @@ class WorkQueue:
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting.add(key)
+            self._since.setdefault(key, time.monotonic())
             self._ready.put_nowait(key)
 
     async def work_first(self, keys: Iterable[Key]) -> None:
         """Work on ``keys``, one after the other, before `run`. What fails waits to be added with the rest."""
         for key in keys:
             await self._attempt(key)
+
+    def behind(self) -> float:
+        """Return for how many seconds the key that has waited longest has not been worked on to the end."""
+        return time.monotonic() - min(self._since.values(), default=time.monotonic())
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -63,6 +70,7 @@ class WorkQueue:
             self._busy.add(key)
             again = await self._attempt(key)
             self._busy.discard(key)
+            self._since.pop(key, None)
             if key in self._again:
                 self._again.discard(key)
                 self.add(key)

@@ -43,14 +43,11 @@ class Reconciler:
         executor: acts.
         planning: told when a job does not wait for places any more; None when the operator does not plan.
 
-    Attributes:
-        finished_at: when a round was last completed, of the monotonic clock.
     """
 
     def __init__(self, api: Api, observer: Observer, executor: Executor, planning: Planning | None) -> None:
         self._api, self._observer, self._executor, self._planning = api, observer, executor, planning
         self._memories: dict[Key, tuple[str, Memory]] = {}
-        self.finished_at = time.monotonic()
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring one job closer to what its author wants; returns after how many seconds to look again.
@@ -67,7 +64,6 @@ class Reconciler:
                 again = None
             else:
                 again = await self._round(key, body)
-            self.finished_at = time.monotonic()
             if again != 0.0:
                 break
         return again

@@ -108,7 +108,7 @@ def loss(pod: Pod | None, host: str, world: World) -> Word | None:
     """Return why the member at ``host`` is lost, None while it is not; ``pod`` is its last incarnation."""
     if pod is None:
         return Word("PodGone", f"{host}: its pod is no more")
-    if pod.phase == "Succeeded" and world.now - (pod.ended or pod.created) < _FAREWELL_SECONDS:
+    if leaves_well(pod, world):
         return None
     if pod.over:
         status = "" if pod.exit_code is None else f" with status {pod.exit_code}"
@@ -118,6 +118,12 @@ def loss(pod: Pod | None, host: str, world: World) -> Word | None:
     if pod.deleting:
         return Word("PodDeleted", f"{pod.name} is being deleted")
     return node_lost(pod, world) or _stuck(pod, world)
+
+
+def leaves_well(pod: Pod, world: World) -> bool:
+    """Whether a pod has ended as it does when the whole job has: not lost, unless the others go on."""
+    just_now = world.now - (pod.ended or pod.created) < _FAREWELL_SECONDS
+    return pod.phase == "Succeeded" and not pod.deleting and just_now
 
 
 def _stuck(pod: Pod, world: World) -> Word | None:

@@ -14,6 +14,7 @@ from gradsieve_operator.decide.endings import delete, finish, restart_whole
 from gradsieve_operator.decide.members import (
     latest_attempt,
     latest_generation,
+    leaves_well,
     loss,
     newest,
     present,
@@ -36,16 +37,18 @@ def keep_running(world: World) -> Decision:
     1. Pods made from another spec, or certificates that are gone: start over with new pods.
     2. The program has ended well, or a deadline has passed: the end.
     3. A member is lost: count a restart, unless there were too many.
-    4. A place is empty: fill it, or go on without where ``minReplicas`` allows it.
-    5. The ranks are lost and all members are well: start them again.
-    6. What all pods rely on is missing, or was not looked at for a while: make it.
-    7. Otherwise see to it that the coordinator knows members and plan.
+    4. A member has ended well a moment ago: wait for the coordinator's own end.
+    5. A place is empty: fill it, or go on without where ``minReplicas`` allows it.
+    6. The ranks are lost and all members are well: start them again.
+    7. What all pods rely on is missing, or was not looked at for a while: make it.
+    8. Otherwise see to it that the coordinator knows members and plan.
     """
     return (
         _unusable(world)
         or _success(world)
         or _deadline(world)
         or _count_losses(world)
+        or _farewell(world)
         or _unplaced(world)
         or _resume(world)
         or _fill(world)
@@ -140,6 +143,13 @@ def _pause(coordinator: Pod | None, world: World) -> float:
     if not orderly or contract.COORDINATOR_HOST in world.progress.absent:
         return 0.0
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(world.progress.restarts, 10))
+
+
+def _farewell(world: World) -> Decision | None:
+    last = newest(world.pods)
+    if not any(slot.host in last and leaves_well(last[slot.host], world) for slot in slots(world.job)):
+        return None
+    return Decision((), noticed(world), admitted=placed(), again=_LOOK_AGAIN)
 
 
 def _unplaced(world: World) -> Decision | None:
