@@ -40,12 +40,18 @@ def group(name: str, replicas: int, image: str, command: list[str], **fields: An
 
 
 def idle_program(namespace: str) -> dict[str, Any]:
-    """Return a ConfigMap that takes the place of agent and coordinator in pods that only have to be there."""
+    """Return a ConfigMap that takes the place of agent and coordinator in pods that only have to be there.
+
+    Told to end, it ends as they do; SIGUSR1 is the end of a job that went well.
+    """
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "idle", "namespace": namespace},
-        "data": {"main": "import signal; signal.signal(15, lambda *_: exit()); signal.pause()"},
+        "data": {
+            "main": "import signal; signal.signal(15, lambda *_: exit(143)); "
+            "signal.signal(10, lambda *_: exit(0)); signal.pause()"
+        },
     }
 
 
@@ -154,6 +160,11 @@ class Job:
         fields = f"involvedObject.name={self.name},reason={reason}"
         found = self.kubectl("get", "events", "--field-selector", fields, "-o", "json")
         return [event["message"] for event in json.loads(found)["items"]]
+
+    def end_well(self, pod: str) -> None:
+        """Have the idle program of a pod end as it does when all went well."""
+        # A little later, since what runs beside it is killed with it.
+        self.kubectl("exec", pod, "--", "sh", "-c", "(sleep 0.5; kill -USR1 1) > /dev/null 2>&1 &")
 
     def delete(self, *options: str) -> None:
         """Ask for its end, without waiting."""

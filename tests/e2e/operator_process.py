@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 CRDS = ROOT / "manifests" / "crds"
 
 
@@ -25,35 +29,59 @@ class OperatorProcess:
 
     def __init__(self, cluster: Any, log: Path) -> None:
         self._cluster, self._log = cluster, log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd: int | None = None
+        self._sources: set[str] = set()
+        with log.open("ab") as said:
+            self._mould = subprocess.Popen(
+                [sys.executable, str(HERE / "operator_mould.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+            )
 
-    def start(self) -> None:
-        """Start it; returns at once."""
-        environment = {
-            **os.environ,
-            "KUBECONFIG": str(self._cluster.kubeconfig),
+    def start(self, kubeconfig: Path | None = None) -> None:
+        """Start it; returns at once.
+
+        Args:
+            kubeconfig: by which it finds the API server; the cluster's own if None.
+        """
+        variables = {
+            "KUBECONFIG": str(kubeconfig or self._cluster.kubeconfig),
             "GRADSIEVE_OPERATOR_CIDRS": ",".join(self._own_addresses()),
         }
-        command = [sys.executable, "-m", "kopf", "run", "-A", "--standalone", "-m", "gradsieve_operator"]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        assert self._mould.stdin is not None
+        assert self._mould.stdout is not None
+        print(json.dumps(variables), file=self._mould.stdin, flush=True)
+        self._pidfd = os.pidfd_open(int(self._mould.stdout.readline()))
 
     def _own_addresses(self) -> set[str]:
         """Return from where this machine calls pods: the jobs' NetworkPolicies have to admit that."""
+        if self._sources:
+            return self._sources
         where = "jsonpath={.items[*].status.addresses[?(@.type=='InternalIP')].address}"
-        sources = set()
         for node in self._cluster.kubectl("get", "nodes", "-o", where).split():
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
                 probe.connect((node, 9))
-                sources.add(f"{probe.getsockname()[0]}/32")
-        return sources
+                self._sources.add(f"{probe.getsockname()[0]}/32")
+        return self._sources
 
     def kill(self) -> None:
         """End it as a crash would, without a word."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._pidfd is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            select.select([self._pidfd], [], [])
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def close(self) -> None:
+        """Kill it, and never start it again."""
+        self.kill()
+        for stream in (self._mould.stdin, self._mould.stdout):
+            assert stream is not None
+            stream.close()
+        self._mould.wait()
 
     def said(self) -> str:
         """Return its log."""
@@ -70,4 +98,4 @@ def running_operator(cluster: Any, log: Path) -> Iterator[OperatorProcess]:
     try:
         yield operator
     finally:
-        operator.kill()
+        operator.close()

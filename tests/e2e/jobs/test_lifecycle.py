@@ -92,7 +92,7 @@ def test_ended_jobs_keep_the_pods_that_their_policy_says_and_go_after_their_time
         # A pod that ends before all are bound would have the gang placed anew.
         admitted(job)
         for pod in (f"{job.name}-worker-0-1", f"{job.name}-coordinator-1"):
-            cluster.execute(namespace, pod, "python3", "-c", "import os; os.kill(1, 15)")
+            job.end_well(pod)
     kept = {
         "All": [],
         "Running": ["running-coordinator-1", "running-worker-0-1"],

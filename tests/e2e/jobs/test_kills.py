@@ -1,0 +1,134 @@
+"""An operator that is killed at any write, or stays dead for a minute, changes nothing about the end."""
+
+import re
+import threading
+import time
+import uuid
+from collections import Counter
+
+import pytest
+from cutting_proxy import Cut, CuttingProxy, Write
+from horovod_job import idle_program
+from job_lives import Lives, lives
+
+pytestmark = pytest.mark.timeout(600)
+LEAST_KILLS = 30
+DEAD_SECONDS = 60.0
+
+
+class Reconcile:
+    """Tells the kinds of writes of a reconcile apart, one after the other."""
+
+    def __init__(self) -> None:
+        self._progress: dict[str, dict] = {}
+
+    def kind(self, write: Write) -> str:
+        """Return what a write is for, whatever job it is of."""
+        if write.path.endswith("/status"):
+            return self._status(write)
+        if write.method == "POST":
+            return "event"
+        kind = write.path.split("/")[-2]
+        what = re.search(r"-(coordinator|worker|operator)", write.name)
+        return f"{write.method} {kind} {what[1] if what else ''}".strip()
+
+    def arrived(self, write: Write) -> None:
+        """Take note of what a job's status has from now on."""
+        if write.path.endswith("/status"):
+            progress = write.body["status"].get("progress") or {}
+            self._progress[write.path] = {**self._progress.get(write.path, {}), **progress}
+
+    def _status(self, write: Write) -> str:
+        status, before = write.body["status"], self._progress.get(write.path, {})
+        after = status.get("progress") or {}
+        changed = {name for name, value in after.items() if before.get(name) != value}
+        if set(status) != {"progress"}:
+            times = [name for name in ("completionTime", "startTime", "restartCount") if name in status]
+            return f"report {times[0] if times else 'conditions'}"
+        of_note = [name for name in ("restarts", "started", "roster", "generation") if name in changed]
+        return f"record {of_note[0]}" if of_note else "report nothing new"
+
+
+@pytest.fixture(scope="module")
+def places(cluster):
+    """Make namespaces with the idle program in them."""
+    made = []
+
+    def another() -> str:
+        made.append(cluster.create_namespace(f"e2e-{uuid.uuid4().hex[:8]}"))
+        cluster.apply(idle_program(made[-1]))
+        return made[-1]
+
+    yield another
+    for name in made:
+        cluster.delete_namespace(name)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster, operator, places, tmp_path_factory):
+    """What is left of each life if nobody kills the operator, and the kinds of writes that it takes."""
+    proxy, namespace = CuttingProxy(cluster, operator, tmp_path_factory.mktemp("calm")), places()
+    with proxy.running():
+        calm = Lives(cluster, namespace)
+        calm.live(lives(cluster), 240)
+        cluster.retry(lambda: proxy.quiet(3.0), 60)
+        remains = {name: calm.remains(name) for name in lives(cluster)}
+    cluster.kubectl("--namespace", namespace, "delete", "hvj", "--all", "--wait=false")
+    reconcile, kinds = Reconcile(), set()
+    for write in proxy.writes:
+        kinds.add(reconcile.kind(write))
+        reconcile.arrived(write)
+    return remains, kinds
+
+
+def test_an_operator_killed_at_each_of_its_writes_leaves_what_it_leaves_undisturbed(
+    cluster, operator, undisturbed, places, tmp_path, record_property
+):
+    """Six jobs live side by side, while the operator is killed at each kind of write of its reconcile: before
+    the answer arrives, and where that may matter also before the request does."""
+    remains, kinds = undisturbed
+    proxy, reconcile, namespace = CuttingProxy(cluster, operator, tmp_path), Reconcile(), places()
+    # After a write: at each kind. Before one: where other things have been done that it belongs to.
+    delicate = {kind for kind in kinds if kind.startswith(("record", "report", "DELETE", "PATCH pods"))}
+    to_do = {(kind, Cut.AFTER) for kind in kinds} | {(kind, Cut.BEFORE) for kind in delicate}
+
+    def choose(write: Write) -> Cut | None:
+        if f"/namespaces/{namespace}/" not in write.path:
+            return None
+        kind = reconcile.kind(write)
+        cut = next((cut for cut in Cut if (kind, cut) in to_do), None)
+        to_do.discard((kind, cut))
+        if cut is not Cut.BEFORE:
+            reconcile.arrived(write)
+        return cut
+
+    proxy.choose = choose
+    with proxy.running():
+        chaos = Lives(cluster, namespace)
+        chaos.live(lives(cluster), 420)
+        assert to_do == set()
+        cluster.retry(lambda: proxy.quiet(3.0), 90)
+        assert {name: chaos.remains(name) for name in remains} == remains
+    assert len(proxy.deaths) >= LEAST_KILLS
+    record_property("kills", len(proxy.deaths))
+    record_property("kinds_of_writes", len(kinds))
+    made = Counter(write.name for write in proxy.writes if "/pods/" in write.path and write.method == "PATCH")
+    assert max(made.values()) == 1, "a name of a pod was used again"
+
+
+def test_an_operator_that_was_dead_for_a_minute_makes_up_for_it(cluster, operator, undisturbed, places):
+    began = 0.0
+
+    def dead_from_the_first_step_on(job, look):
+        nonlocal began
+        steps = lives(cluster)["replaced"](job, look)
+        yield next(steps)
+        operator.kill()
+        began = time.monotonic()
+        threading.Timer(DEAD_SECONDS, operator.start).start()
+        yield from steps
+
+    late = Lives(cluster, places())
+    late.live({"replaced": dead_from_the_first_step_on}, 240)
+    assert time.monotonic() - began > DEAD_SECONDS
+    cluster.retry(lambda: late.remains("replaced") == undisturbed[0]["replaced"], 60)

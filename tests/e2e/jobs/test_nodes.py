@@ -1,0 +1,91 @@
+"""Nodes that fall silent: what ran there is replaced elsewhere, and never trains beside its successor."""
+
+import json
+from contextlib import ExitStack
+from datetime import datetime
+
+import pytest
+from horovod_job import Job
+from journal import journal, journal_group
+
+pytestmark = pytest.mark.timeout(420)
+FENCED = 17
+REPLACED_SECONDS = 5
+"""From decision to pod; two on a quiet machine, but times are whole seconds and the machine may be busy."""
+KEPT = "e2e.gradsieve.io/kept"
+
+
+def node_of(cluster, name):
+    return next(node for node in cluster.nodes if node.name == name)
+
+
+def keep(job: Job, pod: str, *, kept: bool) -> None:
+    """Keep a deleted pod in the API, so that its end can be read."""
+    finalizers = {"metadata": {"finalizers": [KEPT] if kept else []}}
+    job.kubectl("patch", "pod", pod, "--type=merge", "-p", json.dumps(finalizers))
+
+
+def decided(job: Job) -> datetime:
+    """Return when the operator gave the node up."""
+    where = "jsonpath={.items[0].firstTimestamp}"
+    return datetime.fromisoformat(
+        job.kubectl("get", "events", "--field-selector=reason=NodeLost", "-o", where)
+    )
+
+
+def exit_code(job: Job, pod: str) -> int | None:
+    statuses = job.pods()[pod]["status"].get("containerStatuses") or [{}]
+    return statuses[0].get("state", {}).get("terminated", {}).get("exitCode")
+
+
+@pytest.mark.parametrize("cut_off", [pytest.param(True, id="cut-off"), pytest.param(False, id="no-kubelet")])
+def test_workers_of_a_lost_node_are_replaced_and_fenced_when_it_returns(
+    cluster, operator, job, namespace, tmp_path, record_property, cut_off
+):
+    """A node is cut off, or only its kubelet stops; its agent is alive either way."""
+    with journal(cluster, namespace, tmp_path / "journal") as told:
+        job.apply(
+            journal_group(cluster, namespace, 2),
+            scheduling={"placement": "Spread"},
+            runPolicy={"nodeLostSeconds": 1},
+        )
+        job.wait(lambda: told.generations().get(1) == {0, 1}, 120, "both ranks run")
+        where = {pod["spec"]["hostname"]: pod["spec"]["nodeName"] for pod in job.pods().values()}
+        host = next(host for host in ("worker-1", "worker-0") if where[host] != where["coordinator"])
+        victim, node = f"digits-{host}-1", node_of(cluster, where[host])
+        keep(job, victim, kept=True)
+        with ExitStack() as mending:
+            if cut_off:
+                mending.callback(node.reconnect)
+                node.cut_off()
+            else:
+                node.stop_kubelet()
+                mending.callback(node.start_kubelet)
+            seconds = job.wait(lambda: f"digits-{host}-2" in job.pods(), 90, "replaced")
+            record_property("seconds_to_replacement", round(seconds, 1))
+            seconds = job.wait(lambda: told.generations().get(2) == {0, 1}, 150, "both ranks run again")
+            record_property("seconds_to_training", round(seconds, 1))
+            if cut_off:
+                # Otherwise the kubelet might end the pod before the coordinator does.
+                node.stop_kubelet()
+                mending.callback(node.start_kubelet)
+                node.reconnect()
+                refused = "another incarnation has taken this one's place"
+                job.wait(lambda: refused in job.kubectl("logs", coordinator(job)), 60, "fenced")
+        job.wait(lambda: exit_code(job, victim) == FENCED, 90, "its agent ended as fenced")
+        keep(job, victim, kept=False)
+        cluster.wait_until_ready(node.name, 60)
+        job.wait(lambda: victim not in job.pods(), 60, "the old pod is gone")
+        assert told.overlaps() == []
+        successor = job.pods()[f"digits-{host}-2"]
+        created = datetime.fromisoformat(successor["metadata"]["creationTimestamp"])
+        waited = (created - decided(job)).total_seconds()
+        record_property("seconds_from_decision_to_pod", waited)
+        assert waited <= REPLACED_SECONDS
+        assert successor["spec"]["nodeName"] != node.name
+        assert {life.pod for life in told.lives() if life.generation == 2} >= {successor["metadata"]["uid"]}
+        assert int(job.kubectl("get", "hvj", job.name, "-o", "jsonpath={.status.restartCount}")) == 1
+
+
+def coordinator(job: Job) -> str:
+    return next(name for name in job.pods() if "coordinator" in name)
