@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 
 from gradsieve_hvd.control.agents import Agents
 from gradsieve_hvd.control.leases import Leases
@@ -27,6 +28,7 @@ class Departures:
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
         self._leases = Leases()
+        self._heard = asyncio.Event()
         self._fencing: set[asyncio.Task[None]] = set()
 
     def silent(self, incarnation: Incarnation) -> None:
@@ -36,6 +38,7 @@ class Departures:
     def heard(self, incarnation: Incarnation) -> None:
         """It is back."""
         self._leases.heard(incarnation)
+        self._heard.set()
 
     def fence(self, incarnation: Incarnation) -> None:
         """Have a connected incarnation end its ranks and itself; returns at once."""
@@ -47,12 +50,13 @@ class Departures:
         """Return when none of them can run ranks any more."""
         if self._fencing:
             await asyncio.wait(set(self._fencing))
-        while hosts := self._leases.hosts(now := time.monotonic()):
-            seconds = self._leases.seconds(now)
-            _log.warning(
-                "ranks may run on %s, which is silent, for %.0f s more", ", ".join(hosts[:10]), seconds
-            )
-            await asyncio.sleep(min(seconds, 1.0))
+        if hosts := self._leases.hosts(time.monotonic()):
+            _log.warning("ranks may still run on %s, which is silent: waiting", ", ".join(hosts[:10]))
+        while (seconds := self._leases.seconds(time.monotonic())) > 0.0:
+            self._heard.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._heard.wait()
 
     async def _fence(self, incarnation: Incarnation) -> None:
         connection = self._agents.connection(incarnation)

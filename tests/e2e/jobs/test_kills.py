@@ -88,7 +88,7 @@ def test_an_operator_killed_at_each_of_its_writes_leaves_what_it_leaves_undistur
     the answer arrives, and where that may matter also before the request does."""
     remains, kinds = undisturbed
     proxy, reconcile, namespace = CuttingProxy(cluster, operator, tmp_path), Reconcile(), places()
-    # After a write: at each kind. Before one: where other things have been done that it belongs to.
+    # Before a write where another one belongs to it; after it everywhere.
     delicate = {kind for kind in kinds if kind.startswith(("record", "report", "DELETE", "PATCH pods"))}
     to_do = {(kind, Cut.AFTER) for kind in kinds} | {(kind, Cut.BEFORE) for kind in delicate}
 

@@ -40,11 +40,11 @@ def put_roster(job, generation, hosts, command=SLEEP, **more):
     return job.call("PUT", "/v1/roster", body)
 
 
-def start(job, hosts=UIDS):
+def start(job, hosts=UIDS, command=SLEEP):
     agents = {host: pod(job, host, uid) for host, uid in hosts.items()}
     coordinator = job.coordinator()
     coordinator.wait_for("listening", times=2)
-    assert put_roster(job, 1, hosts)[0] == 200
+    assert put_roster(job, 1, hosts, command)[0] == 200
     coordinator.wait_for("up 1 hello", times=len(hosts))
     return coordinator, agents
 
@@ -104,8 +104,9 @@ def test_an_incarnation_that_the_roster_drops_ends_its_ranks_and_itself(job):
     successor = pod(job, "h1", "uid-1b", generation=2)
     successor.wait_for("registered")
     assert put_roster(job, 2, {"h0": "uid-0", "h1": "uid-1b"})[0] == 200
-    assert agents["h1"].wait(30) == 17
     coordinator.wait_for("up 2 hello", times=2)
+    assert job.left_over_ranks(generation="1") == [], "they ended before their successors began"
+    assert agents["h1"].wait(30) == 17
     job.wait_for("Running")
 
 
@@ -136,6 +137,19 @@ def test_an_agent_that_is_cut_off_and_returns_is_fenced_and_ends_its_ranks(sprea
     pod(job, "h1", "uid-1b", generation=2)
     coordinator.wait_for("up 2 hello", times=2)
     assert job.left_over_ranks(generation="1") == []
+
+
+def test_nothing_is_started_while_ranks_may_still_run_on_a_silent_host(spread_job):
+    job = spread_job
+    # Ranks that do not end when they are asked to: killing them takes five seconds more.
+    stubborn = ["python", "-c", f"import signal\nsignal.signal(15, signal.SIG_IGN)\n{PROGRAM}"]
+    coordinator, agents = start(job, command=stubborn)
+    job.network.set_link(1, up=False)
+    job.wait_for("Lost", 90)
+    assert put_roster(job, 2, {"h0": "uid-0"})[0] == 200
+    coordinator.wait_for("up 2 hello", seconds=90)
+    assert job.left_over_ranks(generation="1") == [], "though nobody could tell them to end"
+    assert agents["h1"].process.poll() is None, "its agent waits for the network"
 
 
 def test_plan_and_telemetry_go_through_the_coordinator(job):
