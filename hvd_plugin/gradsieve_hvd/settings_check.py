@@ -26,6 +26,12 @@ Settings = Mapping[str, Any]
 _SHOWN_DIFFERENCES = 5
 
 
+class _Numbers:
+    """next: the lowest number that no optimizer of this process has had."""
+
+    next = 0
+
+
 def settings_of(optimizer: Any, compressor: HorovodCompressor, *, coordinated: bool) -> dict[str, Any]:
     """Return all that must be equal on all ranks, JSON-able. ``coordinated``: there is a coordinator."""
     return {
@@ -44,15 +50,26 @@ def _path(compressor: HorovodCompressor, name: str, parameter: Parameter) -> str
     return "sparse" if compresses(compressor.config, name, parameter) else "dense"
 
 
-def compare_settings(mine: Settings, process_set: Any, timeout: float) -> None:
+def compare_settings(mine: Settings, number: int | None, process_set: Any, timeout: float) -> int:
     """Compare this rank's settings (JSON-able, nested mappings) with all others'.
+
+    Args:
+        mine: from `settings_of`.
+        number: of this optimizer from an earlier comparison, None at its first one.
+        process_set: the optimizer's.
+        timeout: how long to wait for the other ranks, in seconds.
+
+    Returns:
+        A number for the optimizer that is the same on all ranks, and another one for each of them. Ranks that
+        joined later have seen fewer optimizers than others: the highest count holds.
 
     Raises:
         RankMismatch: on every rank, naming the differing fields with both values; or when a rank does not
             take part at all.
     """
+    said = {"number": _Numbers.next if number is None else number, "settings": mine}
     try:
-        messages = gather_bytes(json.dumps(mine, sort_keys=True).encode(), "settings", process_set, timeout)
+        messages = gather_bytes(json.dumps(said, sort_keys=True).encode(), "settings", process_set, timeout)
     except ExchangeError as error:
         raise RankMismatch(
             f"not every rank answered the comparison of settings within {timeout:g} s. Does a rank run "
@@ -62,11 +79,14 @@ def compare_settings(mine: Settings, process_set: Any, timeout: float) -> None:
         ) from error
     everyone = [json.loads(message) for message in messages]
     for rank, theirs in enumerate(everyone):
-        differences = describe_differences(everyone[0], theirs, rank)
+        differences = describe_differences(everyone[0]["settings"], theirs["settings"], rank)
         if differences:
             raise RankMismatch(
                 f"ranks run with different settings: {differences}. Start every rank with the same ones."
             )
+    agreed: int = max(theirs["number"] for theirs in everyone)
+    _Numbers.next = max(_Numbers.next, agreed + 1)
+    return agreed
 
 
 def describe_differences(first: Settings, other: Settings, rank: int) -> str:

@@ -13,7 +13,6 @@ is what this module keeps.
 
 from __future__ import annotations
 
-import itertools
 import time
 import weakref
 from dataclasses import dataclass, field
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from .control.plan_exchange import PlanExchange
 
 _ATTRIBUTE = "_gradsieve_transaction"
-_numbers = itertools.count()
 
 
 @dataclass(eq=False)
@@ -60,7 +58,7 @@ class Transaction:
     control: PlanExchange | None = None  # with the job's coordinator, if it has one
     _settings_compared: bool = False
     _watched: bool = False
-    _number: int | None = None  # of the optimizers that have trained, so the same on all ranks
+    _number: int | None = None  # tells optimizers apart, the same on all ranks
     _unapplied: bool = False  # some tensor was exchanged and the optimizer has not stepped since
 
     def __post_init__(self) -> None:
@@ -159,7 +157,7 @@ class Transaction:
         if not self._settings_compared:
             process_set, timeout = self.optimizer.process_set, self.compressor.timeout_seconds
             mine = settings_of(self.optimizer, self.compressor, coordinated=self._steering is not None)
-            compare_settings(mine, process_set, timeout)
+            self._number = compare_settings(mine, self._number, process_set, timeout)
             self._settings_compared = True
             if not self._watched:
                 watch(self, timeout)
@@ -167,7 +165,6 @@ class Transaction:
             if self._steering is not None:
                 from .control.plan_exchange import join
 
-                self._number = next(_numbers) if self._number is None else self._number
                 self.control = join(str(self._number), process_set, timeout, self._steering)
             if self.policy.times_exchanges:
                 self.policy.observe_exchange(empty_exchange_seconds(process_set, timeout), 0)

@@ -8,14 +8,14 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-_LINE = re.compile(r"^(\S+) \[(\d+)\] (.*)$")
+_LINE = re.compile(r"^(\S+) \[\d+\] (.*) on (\S+)$")
 _START = re.compile(r"(\d+) ranks go on from step (\d+), ([\d.]+) s after the start")
 _STEP = re.compile(r"step (\d+) loss")
 
 
 @dataclass
 class Stretch:
-    """Steps without an interruption, as one rank saw them.
+    """Steps without an interruption, as one host's rank saw them.
 
     Attributes:
         ranks: how many there were.
@@ -32,22 +32,22 @@ class Stretch:
     moments: list[float] = field(default_factory=list)
 
 
-def stretches(log: str) -> dict[int, list[Stretch]]:
-    """Return what each rank did, by the number that the coordinator puts before its lines."""
-    found: defaultdict[int, list[Stretch]] = defaultdict(list)
+def stretches(log: str) -> dict[str, list[Stretch]]:
+    """Return what was done on each host, one rank each; a replacement goes on with its host's name."""
+    found: defaultdict[str, list[Stretch]] = defaultdict(list)
     for line in log.splitlines():
         if (said := _LINE.match(line)) is None:
             continue
-        moment, rank, text = said[1], int(said[2]), said[3]
+        moment, text, host = said.groups()
         if start := _START.search(text):
-            found[rank].append(Stretch(int(start[1]), int(start[2]), float(start[3])))
-        elif (step := _STEP.search(text)) and found[rank]:
-            found[rank][-1].steps.append(int(step[1]))
-            found[rank][-1].moments.append(dt.datetime.fromisoformat(moment).timestamp())
+            found[host].append(Stretch(int(start[1]), int(start[2]), float(start[3])))
+        elif (step := _STEP.search(text)) and found[host]:
+            found[host][-1].steps.append(int(step[1]))
+            found[host][-1].moments.append(dt.datetime.fromisoformat(moment).timestamp())
     return dict(found)
 
 
 def setbacks(history: list[Stretch]) -> list[int]:
-    """Return how many complete steps a rank lost at each interruption."""
+    """Return how many complete steps were lost at each interruption."""
     pairs = itertools.pairwise(history)
     return [max([before.first, *before.steps]) - after.first for before, after in pairs]

@@ -44,6 +44,10 @@ from gradsieve_hvd.launcher.linux import interface_of
 
 _CONNECT_SECONDS = 10.0
 _SHORTEST_BACK_OFF, _LONGEST_BACK_OFF = 0.2, 5.0
+_EAGER_SECONDS, _EAGER_BACK_OFF = 30.0, 1.0
+"""A coordinator that starts, or is replaced, is there within seconds: every job waits for the last agent."""
+
+_FAREWELL_SECONDS = 2.0
 _REMIND_SECONDS = 30.0
 _TERMINATED = 143
 _log = logging.getLogger("gradsieve.agent")
@@ -111,10 +115,11 @@ class Agent:
         self._forsaken: asyncio.TimerHandle | None = None
         self._work: set[asyncio.Task[None]] = set()
         self._complained = ("", 0.0)
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
 
     async def serve(self) -> int:
         """Dial the coordinator again and again until told to end; returns the exit status."""
-        back_off = _SHORTEST_BACK_OFF
+        back_off, alone_since = _SHORTEST_BACK_OFF, time.monotonic()
         async with aiohttp.ClientSession() as session:
             while True:
                 began = time.monotonic()
@@ -126,10 +131,18 @@ class Agent:
                 except (aiohttp.ClientError, OSError, TimeoutError, GradsieveError) as error:
                     self._complain(f"no connection to {self._settings.coordinator}: {_reason(error)}")
                 if time.monotonic() - began > _LONGEST_BACK_OFF:
-                    back_off = _SHORTEST_BACK_OFF
+                    back_off, alone_since = _SHORTEST_BACK_OFF, time.monotonic()
                 # All agents of a coordinator that restarts would come at the same moment.
                 await asyncio.sleep(back_off * random.uniform(0.75, 1.25))
-                back_off = min(_LONGEST_BACK_OFF, 2 * back_off)
+                eager = time.monotonic() - alone_since < _EAGER_SECONDS
+                back_off = min(_EAGER_BACK_OFF if eager else _LONGEST_BACK_OFF, 2 * back_off)
+
+    async def leave(self) -> None:
+        """Tell the coordinator that this host goes; a connection that is only dropped counts for a while."""
+        if self._socket is not None:
+            with suppress(TimeoutError, aiohttp.ClientError, OSError):
+                async with asyncio.timeout(_FAREWELL_SECONDS):
+                    await self._socket.close(code=aiohttp.WSCloseCode.GOING_AWAY)
 
     async def end(self) -> None:
         """End all runs."""
@@ -153,7 +166,7 @@ class Agent:
                 heartbeat=HEARTBEAT_SECONDS,
                 max_msg_size=2 * MOST_BYTES,
             )
-        sender = None
+        sender, self._socket = None, socket
         try:
             identity = Identity.of(socket.get_extra_info("peercert"))
             if identity.role != ROLE_COORDINATOR:
@@ -175,6 +188,7 @@ class Agent:
             if sender is not None:
                 sender.cancel()
                 self._on_disconnected()
+            self._socket = None
             await socket.close(code=aiohttp.WSCloseCode.GOING_AWAY)
 
     def _registration(self) -> dict[str, object]:
@@ -265,6 +279,7 @@ async def run_agent(settings: AgentSettings) -> int:
                 return serving.result()
             _log.info("told to end")
             # Leaving first: the coordinator should hear of a lost host before it hears of dying ranks.
+            await agent.leave()
             serving.cancel()
             with suppress(asyncio.CancelledError):
                 await serving

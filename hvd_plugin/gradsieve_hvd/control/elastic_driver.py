@@ -32,6 +32,7 @@ from gradsieve_hvd.control.fields import Refused
 _MOST_BYTES = 1 << 20
 _FORBIDDEN, _TOO_LARGE, _UNAVAILABLE = 403, 413, 503
 _NOTIFY_SECONDS = 5.0
+_ANSWER_BYTES, _MOST_ANSWERS = 1 << 16, 16
 _NUMBERS = ("BININT", "BININT1", "BININT2")
 _BYTES = ("SHORT_BINBYTES", "BINBYTES")
 _CONTAINERS = (
@@ -83,12 +84,17 @@ class Notifier:
         self._port, self._key = service
 
     def notify_hosts_updated(self, timestamp: int, update_result: int) -> None:
-        """Send the request of Horovod's own client, signed with the rank's key; wait until it was taken."""
+        """Send the request of Horovod's own client, signed with the rank's key; wait until it was taken.
+
+        The answer is read to its end and dropped: its sender would tell the user's log of a reset connection.
+        """
         message = cloudpickle.dumps(HostsUpdatedRequest(timestamp, update_result))
         digest = secret.compute_digest(self._key, message)
         with socket.create_connection((self._address, self._port), _NOTIFY_SECONDS) as channel:
             channel.sendall(digest + struct.pack("i", len(message)) + message)
-            channel.recv(1)
+            for _ in range(_MOST_ANSWERS):
+                if not channel.recv(_ANSWER_BYTES):
+                    break
 
 
 class Driver(ElasticDriver):  # type: ignore[misc]

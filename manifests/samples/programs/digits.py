@@ -7,6 +7,7 @@ On a cluster:     kubectl create configmap training-program --from-file=manifest
 from __future__ import annotations
 
 import os
+import socket
 import time
 
 import horovod.torch as hvd
@@ -20,7 +21,8 @@ import gradsieve_hvd
 
 EPOCHS = int(os.environ.get("EPOCHS", "16"))
 STEP_SECONDS = float(os.environ.get("STEP_SECONDS", "0"))  # a slower model, to watch a job for longer
-LOG_STEPS = os.environ.get("LOG_STEPS") == "1"  # by every rank, to see what happens when one is lost
+LOG_STEPS = os.environ.get("LOG_STEPS") == "1"  # on every host, to see what happens when one is lost
+HERE = f" on {socket.gethostname()}" if LOG_STEPS else ""
 BATCH = 128  # of all ranks together: accuracy does not depend on their number
 TEST_IMAGES = 360
 
@@ -53,7 +55,9 @@ def train(elastic: ObjectState | None = None) -> None:
     first = state.restore()
     if hvd.rank() == 0 or LOG_STEPS:
         seconds = time.monotonic() - started
-        print(f"{hvd.size()} ranks go on from step {first}, {seconds:.1f} s after the start", flush=True)
+        print(
+            f"{hvd.size()} ranks go on from step {first}, {seconds:.1f} s after the start{HERE}", flush=True
+        )
     steps_per_epoch = len(train_targets) // BATCH
     for step in range(first, EPOCHS * steps_per_epoch):
         epoch, position = divmod(step, steps_per_epoch)
@@ -69,7 +73,7 @@ def train(elastic: ObjectState | None = None) -> None:
         time.sleep(STEP_SECONDS)
         telling = step == first or position == steps_per_epoch - 1
         if LOG_STEPS or (hvd.rank() == 0 and telling):
-            print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
+            print(f"step {step + 1} loss {loss.item():.4f}{HERE}", flush=True)
     if hvd.rank() == 0:
         with torch.no_grad():
             right = (model(test_inputs).argmax(dim=1) == test_targets).float().mean().item()

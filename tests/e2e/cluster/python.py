@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import compileall
+import functools
 import os
+import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass, field
@@ -56,12 +58,16 @@ class PythonVolume:
     env: list[Manifest] = field(default_factory=list)
 
 
+@functools.cache
 def python_volume() -> PythonVolume:
     """Return how a pod mounts environment and sources, read-only and at the paths that they have here.
 
     The environment works at no other: programs of the Open MPI wheel know where they are. Its own `python3`
     comes last on PATH, as it may link to an interpreter that no pod can read; the image's is used.
+
+    Kernels are compiled first, where they are not: every rank would do so for itself, for half a minute.
     """
+    subprocess.run([sys.executable, "-c", "import gradsieve.codec, gradsieve.kernels"], check=True)
     folders = mounted_folders()
     environment, sources = folders["environment"], folders["sources"]
     targets = {name: str(folder) for name, folder in folders.items()} | {"kernels": _KERNELS}

@@ -5,7 +5,7 @@ import time
 import pytest
 from kubernetes import client
 from rank_logs import setbacks, stretches
-from sample_jobs import A100, T4, SampleJob
+from sample_jobs import A100, SAMPLES, T4, SampleJob
 
 pytestmark = pytest.mark.timeout(900)
 INTERVAL = 10
@@ -49,14 +49,37 @@ def test_mpi_ranks_resume_from_the_last_commit_on_survivors_and_replacement(
     deleted = delete_in_mid_training(cluster, job, "digits-t4-0-1", "digits-t4-0-2", record_property)
     job.wait(lambda: trains(job, 4, 2, 2), 300, "resumed")
     found = history(job)
-    assert sorted(found) == [0, 1, 2, 3]
+    assert sorted(found) == ["a100-0", "a100-1", "t4-0", "t4-1"]
     again = max(one[1].moments[0] for one in found.values())
     record_property("seconds_to_next_step", round(again - deleted, 2))
-    lost = {rank: setbacks(one) for rank, one in found.items()}
+    lost = {host: setbacks(one) for host, one in found.items()}
     record_property("steps_lost", lost)
     assert all(len(each) == 1 and 0 <= each[0] <= INTERVAL for each in lost.values()), lost
     assert {one[1].first % INTERVAL for one in found.values()} == {0}
     assert all(one[1].steps[0] == one[1].first + 1 for one in found.values())
     workers = {"digits-a100-0-1", "digits-a100-1-1", "digits-t4-0-2", "digits-t4-1-1"}
     assert workers <= set(job.pods())
+    assert job.status()["restartCount"] == 1
+
+
+def test_gloo_ranks_go_on_in_place_and_take_the_replacement_in(cluster, operator, namespace, record_property):
+    job = SampleJob(cluster, namespace, "elastic")
+    job.kubectl("apply", "-f", str(SAMPLES / "policy.yaml"))
+    job.apply_sample(**FOR_EVER)
+    deleted = delete_in_mid_training(
+        cluster, job, "elastic-workers-3-1", "elastic-workers-3-2", record_property
+    )
+    job.wait(lambda: trains(job, 4, 2, 2), 400, "four ranks again")
+    found = history(job)
+    lost = {host: setbacks(one) for host, one in found.items()}
+    record_property("steps_lost", lost)
+    assert all(0 <= steps <= INTERVAL for each in lost.values() for steps in each), lost
+    newcomer = found.pop("workers-3")[-1]
+    assert sorted(found) == ["workers-0", "workers-1", "workers-2"]
+    next_step = min(stretch.moments[0] for one in found.values() for stretch in one[1:] if stretch.moments)
+    record_property("seconds_to_next_step", round(next_step - deleted, 2))
+    record_property("seconds_to_four_ranks", round(newcomer.moments[0] - deleted, 2))
+    # In place: it is the same processes that go on, older by the time that has passed.
+    assert all(one[-1].age - one[0].age > one[0].moments[-1] - one[0].moments[0] for one in found.values())
+    assert job.log().count("starting 4 ranks (Gloo)") == 1
     assert job.status()["restartCount"] == 1
