@@ -16,7 +16,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import yaml
@@ -24,6 +24,7 @@ from cluster.local import Cluster
 from kubernetes import client, watch
 from operator_deployment import deployed_operator
 from sample_jobs import SAMPLES, SampleJob
+from urllib3.exceptions import HTTPError
 
 PROGRAM = """
 import os, time
@@ -68,15 +69,19 @@ class Witness:
         self._watch.stop()
 
     def _look(self, cluster: Cluster, namespace: str) -> None:
-        core = client.CoreV1Api(cluster.api)
-        for event in self._watch.stream(core.list_namespaced_pod, namespace, timeout_seconds=int(_SECONDS)):
-            pod, now = event["object"], time.time()
-            known = self.seen.setdefault(pod.metadata.name, {})
-            known.setdefault("pods created", now)
-            if pod.spec.node_name:
-                known.setdefault("pods bound", now)
-            if pod.status.phase == "Running":
-                known.setdefault("containers seen running", now)
+        pods = client.CoreV1Api(cluster.api).list_namespaced_pod
+        # The watch may outlast the cluster.
+        with suppress(HTTPError):
+            for event in self._watch.stream(pods, namespace, timeout_seconds=int(_SECONDS)):
+                self._take(event["object"], time.time())
+
+    def _take(self, pod: client.V1Pod, now: float) -> None:
+        known = self.seen.setdefault(pod.metadata.name, {})
+        known.setdefault("pods created", now)
+        if pod.spec.node_name:
+            known.setdefault("pods bound", now)
+        if pod.status.phase == "Running":
+            known.setdefault("containers seen running", now)
 
 
 def job() -> dict[str, Any]:

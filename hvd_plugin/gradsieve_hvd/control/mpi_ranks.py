@@ -74,7 +74,10 @@ def mpirun_arguments(roster: Roster, agent: Path, *, major: int) -> list[str]:
 
 def mpirun_environment(base: Mapping[str, str], *, folder: Path, socket: Path, root: bool) -> dict[str, str]:
     """Environment of ``mpirun``: ``base``, whose ``OMPI_MCA_*`` win, and what the launch agent needs."""
-    defaults = {"OMPI_MCA_pml": "ob1"} | (dict.fromkeys(ROOT_ALLOWED, "1") if root else {})
+    # Under an id without a name mpirun warns that it knows no shell, and takes bash's rules.
+    defaults = {"OMPI_MCA_pml": "ob1", "SHELL": "/bin/bash"}
+    if root:
+        defaults |= dict.fromkeys(ROOT_ALLOWED, "1")
     return defaults | dict(base) | {"TMPDIR": str(folder), launch_agent.SOCKET_VARIABLE: str(socket)}
 
 

@@ -34,6 +34,36 @@ _NODES_SECONDS = 120
 _PROGRAMS = ["etcd", "kubelet", "coredns"]
 LOGS_VARIABLE = "GRADSIEVE_E2E_LOGS"
 
+# A kubelet may see a pod before the node authorizer has noted what the pod mounts. Refused a claim, it tries
+# again only after 10 s or more; on a busy machine that was seen in one of about ten jobs.
+_NODES_MAY_READ_VOLUMES = (
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "nodes-read-volumes"},
+        "rules": [
+            {
+                "apiGroups": [""],
+                "resources": ["persistentvolumeclaims", "persistentvolumes"],
+                "verbs": ["get"],
+            }
+        ],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "nodes-read-volumes"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "nodes-read-volumes",
+        },
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"},
+        ],
+    },
+)
+
 
 class Cluster(Access):
     """A control plane and real nodes, each in namespaces of its own; use :meth:`start`.
@@ -201,6 +231,7 @@ class Cluster(Access):
         self.connect(control_plane.admin, program("kubectl"))
         self._enforcement = Enforcement(state, hub, control_plane, self.nodes, str(addresses.api))
         wait_for("all nodes Ready", lambda: len(self.ready_nodes()) == nodes, _NODES_SECONDS, self._ended)
+        self.apply(*_NODES_MAY_READ_VOLUMES)
         self.wait_for_service_account("default")
         self.boot_seconds = time.monotonic() - started
 

@@ -25,10 +25,10 @@ def test_hosts_and_launch_agent_are_named_in_each_versions_words(major, agent):
 
 
 def test_the_users_own_settings_win():
-    made = mpirun_environment(
-        {"OMPI_MCA_pml": "ucx", "TMPDIR": "/x"}, folder=Path("/f"), socket=Path("/f/s"), root=False
-    )
-    assert made == {"OMPI_MCA_pml": "ucx", "TMPDIR": "/f", "GRADSIEVE_LAUNCH_SOCKET": "/f/s"}
+    given = {"OMPI_MCA_pml": "ucx", "SHELL": "/bin/sh", "TMPDIR": "/x"}
+    made = mpirun_environment(given, folder=Path("/f"), socket=Path("/f/s"), root=False)
+    own = {"TMPDIR": "/f", "GRADSIEVE_LAUNCH_SOCKET": "/f/s"}
+    assert made == {"OMPI_MCA_pml": "ucx", "SHELL": "/bin/sh", **own}
 
 
 @pytest.mark.parametrize(
