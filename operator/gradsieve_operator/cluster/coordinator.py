@@ -17,6 +17,9 @@ from gradsieve_operator.errors import OperatorError
 from gradsieve_operator.resources import Manifest
 
 _CALL_SECONDS = 5.0
+_CONNECT_SECONDS = 1.5
+"""A coordinator that cannot be reached must not hold up what is to be done about it; one lost packet may."""
+
 _STOP_SECONDS = 22.0
 _MOST_BYTES = 8 << 20
 
@@ -79,7 +82,7 @@ class Coordinator:
                 json=body,
                 ssl=self._context,
                 server_hostname=contract.COORDINATOR_HOST,
-                timeout=aiohttp.ClientTimeout(total=seconds),
+                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS),
                 allow_redirects=False,
             ) as answer:
                 if answer.status != 200:

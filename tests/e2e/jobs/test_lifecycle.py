@@ -85,17 +85,14 @@ def test_ended_jobs_keep_the_pods_that_their_policy_says_and_go_after_their_time
     policies = ("All", "Running", "None")
     jobs = {name: submit(name.lower(), 2, runPolicy={"cleanPodPolicy": name}) for name in policies}
     jobs["TTL"] = submit("ttl", runPolicy={"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 2})
+    admitted(*(jobs[policy] for policy in policies))
     for policy in policies:
-        job = jobs[policy]
-        for pod in (f"{job.name}-worker-0-1", f"{job.name}-coordinator-1"):
-            cluster.wait_for_pod(namespace, pod, "Running", 90)
-        # A pod that ends before all are bound would have the gang placed anew.
-        admitted(job)
-        for pod in (f"{job.name}-worker-0-1", f"{job.name}-coordinator-1"):
-            job.end_well(pod)
+        leader = f"{jobs[policy].name}-coordinator-1"
+        cluster.wait_for_pod(namespace, leader, "Running", 90)
+        jobs[policy].end_well(leader)
     kept = {
         "All": [],
-        "Running": ["running-coordinator-1", "running-worker-0-1"],
+        "Running": ["running-coordinator-1"],
         "None": ["none-coordinator-1", "none-worker-0-1", "none-worker-1-1"],
     }
     for policy in policies:
