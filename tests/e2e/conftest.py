@@ -46,7 +46,12 @@ def cluster(request) -> Iterator[Cluster | ExternalCluster]:
 
 @pytest.fixture
 def namespace(cluster) -> Iterator[str]:
-    """A namespace of the test's own that enforces *restricted* pod security; removed afterwards."""
+    """A namespace of the test's own that enforces *restricted* pod security; removed afterwards, as are GPUs.
+
+    Jobs that need none keep off nodes with GPUs: those of one test would decide where the next one's pods go.
+    """
     name = cluster.create_namespace(f"e2e-{uuid.uuid4().hex[:8]}")
     yield name
     cluster.delete_namespace(name)
+    for node in cluster.nodes:
+        node.withdraw_gpus()

@@ -65,6 +65,9 @@ class ExternalNode:
         """Skip the test."""
         _skip("pretending that a node has GPUs")
 
+    def withdraw_gpus(self) -> None:
+        """Do nothing: its GPUs are its own."""
+
 
 class ExternalCluster(Access):
     """The cluster that the environment names, with the interface of :class:`cluster.local.Cluster`."""

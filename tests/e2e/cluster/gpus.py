@@ -38,6 +38,15 @@ class Gpus:
             core.patch_node(self.node, {"metadata": {"labels": labels}})
             wait_for(f"GPUs of {self.node}", lambda: self._is_offered(core), _COUNTED_SECONDS)
 
+    def withdraw(self) -> None:
+        """Take labels and GPUs back."""
+        with config.new_client_from_config(str(self.kubeconfig)) as api:
+            core = client.CoreV1Api(api)
+            labels = {f"{RESOURCE}.{name}": None for name in ("product", "count", "memory")}
+            core.patch_node(self.node, {"metadata": {"labels": labels}})
+            none = {RESOURCE: "0"}
+            core.patch_node_status(self.node, {"status": {"capacity": none, "allocatable": none}})
+
     def _is_offered(self, core: client.CoreV1Api) -> bool:
         status = core.read_node(self.node).status
         if (status.capacity or {}).get(RESOURCE) != str(self.count):

@@ -131,6 +131,12 @@ class Node:
         self._gpus = Gpus(self._control_plane.admin, self.name, product, count, memory)
         self._gpus.announce()
 
+    def withdraw_gpus(self) -> None:
+        """Offer no GPUs any more."""
+        if self._gpus is not None:
+            self._gpus.withdraw()
+        self._gpus = None
+
     def _ctr(self, *arguments: str) -> list[str]:
         return ["ctr", "--address", str(self._files.socket), *arguments]
 

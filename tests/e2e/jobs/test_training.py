@@ -115,7 +115,8 @@ def test_digits_train_with_laplace_on_two_kinds_of_gpus_as_on_one_machine(
     assert ended["STATE"] == "Succeeded"
     # Of the last steps, and measured: Laplace's thresholds meet the density roughly.
     assert float(ended["DENSITY"]) == pytest.approx(10, abs=4)
-    posted = events(sample)
+    # Whether the operator looks between handing out the plan and its taking effect is chance.
+    posted = [each for each in events(sample) if each != ("Normal", "Pending")]
     assert {kind for kind, _ in posted} == {"Normal"}
     wanted = ["Preparing", "Binding", "Placed", "Starting", "Running", "Applied", "Succeeded"]
     assert sorted(reason for _, reason in posted) == sorted(wanted)
