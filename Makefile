@@ -50,7 +50,7 @@ setup:  ## virtual environment, pinned packages and Horovod, in .venv
 	echo "$$inputs" > $(VENV)/.stamp
 	echo "set-up: done in $$((SECONDS - started)) s"
 
-test: setup  ## all tests
+test: setup  ## all tests but those on a cluster
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 e2e: setup  ## tests on a real Kubernetes on this machine: root, Go and some Debian packages
