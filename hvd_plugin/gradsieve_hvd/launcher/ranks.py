@@ -14,7 +14,7 @@ from typing import IO, NamedTuple, Protocol
 from gradsieve.errors import LaunchError
 from gradsieve_hvd.launcher import agent, linux
 from gradsieve_hvd.launcher.job import Job
-from gradsieve_hvd.launcher.mpi import find_program, mpirun_arguments
+from gradsieve_hvd.launcher.mpi import find_program, held, mpirun_arguments
 from gradsieve_hvd.launcher.output import OutputFilter
 from gradsieve_hvd.launcher.processes import send
 from gradsieve_hvd.launcher.streams import Sink, Source
@@ -106,7 +106,7 @@ class MpiRanks:
         script.write_text(f'exec {shlex.quote(sys.executable)} -I -S {shlex.quote(agent.__file__)} "$@"\n')
         arguments = mpirun_arguments(job, cores=setting.cores, folder=setting.folder, agent=script)
         mpirun = find_program("mpirun", setting.environment.get("PATH"))
-        child = spawn([mpirun, *arguments, *command], setting.environment)
+        child = spawn([mpirun, *arguments, *held(command)], setting.environment)
         self._pid = child.pid
         self.sources = [
             source(child.stdout, setting.out, OutputFilter(job.tag_output)),

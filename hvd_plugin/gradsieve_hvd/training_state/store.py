@@ -63,12 +63,16 @@ class Folder:
         return f"{boot}:{found.st_dev}:{found.st_ino}"
 
     def headers(self) -> Iterator[tuple[Path, Header | Unusable]]:
-        """Every commit file with its header, or with what is wrong with it; in the order of names."""
+        """Every commit file with its header, or with what is wrong with it; in the order of names.
+
+        A file that goes away meanwhile is left out: its rank has just replaced it by a newer one.
+        """
         for path in sorted(self.path.glob(f"step-*{_SUFFIX}")):
             try:
                 yield path, files.header_of(path)
             except Unusable as reason:
-                yield path, reason
+                if path.exists():
+                    yield path, reason
 
     def path_of(self, commit: Commit) -> Path:
         """Where a commit is or will be."""

@@ -1,13 +1,16 @@
 """The command line and environment of mpirun, as pure functions."""
 
 import itertools
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from gradsieve.errors import ConfigurationError, LaunchError
 from gradsieve_hvd.launcher import Job, Link
-from gradsieve_hvd.launcher.mpi import STARTUP, find_program, mpirun_arguments, rank_environment
+from gradsieve_hvd.launcher.mpi import STARTUP, find_program, held, mpirun_arguments, rank_environment
+from gradsieve_hvd.launcher.python_command import rank_command
 
 
 def environment(job, base=None, *, cores=8, root=False):
@@ -85,3 +88,18 @@ def test_a_job_that_cannot_be_is_refused(wrong):
 def test_a_job_survives_json(link):
     job = Job(("python", "a b"), 3, link, gloo=True, timeout=1.5, tag_output=True)
     assert Job.from_json(job.to_json()) == job
+
+
+def test_a_command_that_could_end_before_its_daemon_has_noted_it_begins_later():
+    command = ("printf", "%s|", "$HOME", "a b", "")
+    started = held(rank_command(command))
+    assert started[-len(command) :] == command
+    before = time.monotonic()
+    done = subprocess.run(started, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "$HOME|a b||"
+    assert time.monotonic() - before >= 0.3
+
+
+def test_python_programs_begin_at_once():
+    command = rank_command(("python", "train.py"))
+    assert held(command) == command

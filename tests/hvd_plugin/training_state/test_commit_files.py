@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gradsieve_hvd.training_state import files
 from gradsieve_hvd.training_state.header import HEADER_BYTES, Commit, Unusable
+from gradsieve_hvd.training_state.store import Folder
 
 COMMIT = Commit(7, 2, 1234, 1, 4)
 SHARED: dict[str, Any] = {"weights": torch.arange(50.0), "name": "x", "nested": [1, (2.5, None)]}
@@ -85,3 +86,15 @@ def test_a_copy_without_the_shared_part_keeps_the_own_part(tmp_path: Path) -> No
     assert opened.header.shared.size == 0
     assert torch.equal(opened.load_own()["residual"], OWN["residual"])
     assert copied.stat().st_size == HEADER_BYTES + opened.header.own.size
+
+
+def test_a_commit_that_its_rank_replaces_while_others_look_is_not_reported(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, rank=0, keep=2)
+    commits = [Commit(step, 2, 1234, 1, 4) for step in (6, 7)]
+    for commit in commits:
+        files.write(folder.path_of(commit), commit, SHARED, OWN)
+    looking = folder.headers()
+    path, _ = next(looking)
+    assert path == folder.path_of(commits[0])
+    folder.path_of(commits[1]).unlink()
+    assert list(looking) == []
