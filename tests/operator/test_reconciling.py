@@ -1,15 +1,12 @@
 """Looking, deciding and acting together, against an API server in memory."""
 
 import asyncio
-import contextlib
 
 import horovod_jobs as jobs
 import kmock as kmock_library
 import pytest
+from operator_in_memory import JOB, bind, conditions, running, until
 
-from gradsieve_operator.cluster.operator import Operator, Options
-
-JOB = "gradsieve.io/v1alpha1/horovodjobs"
 CHILDREN = {
     "v1/serviceaccounts": {"digits"},
     "v1/configmaps": {"digits"},
@@ -19,38 +16,8 @@ CHILDREN = {
 }
 
 
-@contextlib.asynccontextmanager
-async def running():
-    operator = Operator(Options())
-    await operator.start()
-    try:
-        yield operator
-    finally:
-        await operator.stop()
-
-
-async def until(state, seconds: float = 20.0):
-    for _ in range(round(seconds / 0.02)):
-        if state():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("not reached in time")
-
-
 def submit(server, *groups, **spec) -> None:
     server.objects[JOB, "research", "digits"] = jobs.body(*groups, **spec)
-
-
-def conditions(server) -> dict[str, dict]:
-    found = server.all(JOB).get("digits", {}).get("status", {}).get("conditions", [])
-    return {condition["type"]: condition for condition in found}
-
-
-def bind(server) -> None:
-    for name, pod in server.all("v1/pods").items():
-        terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        node = terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
-        server.objects["v1/pods", "research", name].patch({"spec": {"nodeName": node}})
 
 
 async def test_a_job_gets_all_of_its_children_and_is_admitted_once_they_are_bound(server):

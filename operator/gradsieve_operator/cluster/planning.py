@@ -52,6 +52,7 @@ class Planning:
         )
         self._promised: dict[str, tuple[float, placement.Load]] = {}
         self._waiting: dict[str, placement.Gang] = {}
+        self._passed: set[tuple[str, str]] = set()
         self._priorities: dict[str, int] = {}
         self._api = api
 
@@ -77,9 +78,11 @@ class Planning:
     def placer(self, job: HorovodJob, progress: decide.Progress) -> decide.Placer:
         """Return what finds nodes for pods of ``job``, which has waited as ``progress`` says.
 
-        Nothing is taken yet: see `promise`.
+        Nothing is taken yet: see `promise`. A job that has started waits for nobody: others may wait for its
+        end, and it could not get there without the workers that it lacks.
         """
         key = f"{job.namespace}/{job.name}"
+        starts = progress.started is None
 
         def place(manifests: Sequence[Manifest]) -> Mapping[str, str] | decide.Unplaceable:
             gang = placement.Gang.of(
@@ -91,8 +94,9 @@ class Planning:
                 since=progress.waiting_since or time.time(),
                 overtaken=max(progress.overtaken, self.overtaken(key)),
             )
-            found = placement.place(self._cluster(), gang, self._waiting.values())
-            self._waiting[key] = gang
+            found = placement.place(self._cluster(), gang, self._waiting.values() if starts else ())
+            if starts:
+                self._waiting[key] = gang
             if isinstance(found, placement.Shortage):
                 return decide.Unplaceable(found.message)
             return found.nodes
@@ -100,12 +104,17 @@ class Planning:
         return place
 
     def promise(self, key: str, pods: Sequence[Manifest]) -> None:
-        """Take the places of pods that are about to be created, and count whom their job overtakes."""
+        """Take the places of pods that are about to be created, and count whom their job overtakes.
+
+        However often a start is tried, it overtakes another job once.
+        """
         gang = self._waiting.pop(key, None)
         if gang is not None:
             for other in placement.overtaken(gang, self._waiting.values()):
-                passed = self._waiting[other]
-                self._waiting[other] = replace(passed, overtaken=passed.overtaken + 1)
+                if (other, key) not in self._passed:
+                    self._passed.add((other, key))
+                    passed = self._waiting[other]
+                    self._waiting[other] = replace(passed, overtaken=passed.overtaken + 1)
         until = time.monotonic() + _PROMISE_SECONDS
         for pod in pods:
             load = placement.Load.parse(pod)
@@ -122,9 +131,14 @@ class Planning:
         split = (key.partition("/") for key in self._waiting)
         return [(namespace, name) for namespace, _, name in split]
 
-    def leave(self, key: str) -> None:
-        """Take note that a job does not ask for places now: it has them, pauses, or is no more."""
+    def pause(self, key: str) -> None:
+        """Take note that a job does not ask for places now."""
         self._waiting.pop(key, None)
+
+    def leave(self, key: str) -> None:
+        """Take note that a job does not wait for places any more: it has them, or is no more."""
+        self.pause(key)
+        self._passed = {pair for pair in self._passed if key not in pair}
 
     def _cluster(self) -> placement.Cluster:
         now = time.monotonic()

@@ -76,10 +76,11 @@ class Reconciler:
             return await self._report_invalid(body, error)
         decision = decide(seen.world)
         done = await self._executor.carry_out(decision.actions, seen, memory)
-        waits = decision.progress.waiting_since is not None and decision.progress.retry_at <= seen.world.now
-        if self._planning is not None and not waits:
-            # Places that fit are kept for those who wait; who pauses must not keep them from others.
+        if self._planning is not None and decision.progress.waiting_since is None:
             self._planning.leave("/".join(key))
+        elif self._planning is not None and decision.progress.retry_at > seen.world.now:
+            # Places that fit are kept for those who wait; who pauses must not keep them from others.
+            self._planning.pause("/".join(key))
         if not done:
             return 0.0 if memory.refused else 0.5
         await self._report(seen, decision)

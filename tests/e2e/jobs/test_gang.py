@@ -8,8 +8,8 @@ pytestmark = pytest.mark.timeout(300)
 PRODUCT, ON_EACH = "Gang-Test", 2
 
 
-@pytest.fixture(scope="module")
-def gpu_nodes(cluster):
+@pytest.fixture
+def gpu_nodes(cluster, namespace):
     """Two nodes with two GPUs each: room that can be counted, whatever the machine is."""
     nodes = cluster.nodes[1:3]
     for node in nodes:

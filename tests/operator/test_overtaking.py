@@ -1,0 +1,87 @@
+"""What counts as overtaking a waiting job: another job's start, once; never what a job makes good."""
+
+import asyncio
+
+import horovod_jobs as jobs
+import kmock as kmock_library
+from operator_in_memory import JOB, bind, conditions, running, until
+
+_CPU = {"resources": {"requests": {"cpu": "3"}}}
+"""Nearly a node: three pods in all, one on each."""
+
+
+def submit(server, name: str, workers: int, **spec) -> None:
+    job = jobs.body(jobs.group("worker", workers, container=_CPU), name=name, **spec)
+    server.objects[JOB, "research", name] = job
+
+
+def progress(server, name: str) -> dict:
+    return server.all(JOB)[name].get("status", {}).get("progress", {})
+
+
+def admitted(server, name: str) -> str:
+    return conditions(server, name).get("Admitted", {}).get("reason", "")
+
+
+def fail(server, pod: str) -> None:
+    server.objects["v1/pods", "research", pod].patch({"status": {"phase": "Failed"}})
+
+
+async def test_the_replacement_of_a_lost_worker_overtakes_nobody(server):
+    submit(server, "small", 1)
+    async with running() as operator:
+        await until(lambda: "small-worker-0-1" in server.all("v1/pods"))
+        bind(server)
+        await until(lambda: admitted(server, "small") == "Placed")
+        submit(server, "big", 3)
+        operator.queue.add(("research", "big"))
+        await until(lambda: admitted(server, "big") == "NoPlace")
+        fail(server, "small-worker-0-1")
+        operator.queue.add(("research", "small"))
+        await until(lambda: "small-worker-0-2" in server.all("v1/pods"))
+        operator.queue.add(("research", "big"))
+        await asyncio.sleep(0.5)
+        assert progress(server, "big")["overtaken"] == 0
+
+
+async def test_a_running_job_gets_its_replacement_also_while_places_are_held_for_another(server):
+    """It would wait for the other one otherwise, which waits for it."""
+    submit(server, "small", 1)
+    async with running() as operator:
+        await until(lambda: "small-worker-0-1" in server.all("v1/pods"))
+        bind(server)
+        await until(lambda: admitted(server, "small") == "Placed")
+        submit(server, "big", 3)
+        operator.queue.add(("research", "big"))
+        await until(lambda: admitted(server, "big") == "NoPlace")
+    server.objects[JOB, "research", "big"].patch({"status": {"progress": {"overtaken": 3}}})
+    async with running() as operator:
+        fail(server, "small-worker-0-1")
+        operator.queue.add(("research", "small"))
+        await until(lambda: "small-worker-0-2" in server.all("v1/pods"))
+
+
+async def test_a_job_whose_pods_are_refused_again_and_again_overtakes_once(server):
+    refused = 0
+
+    def quota(request):
+        nonlocal refused
+        if "pods/small-worker" in request.url.path and request.method.value.upper() == "PATCH":
+            refused += 1
+            raise kmock_library.KubernetesError(status=403, reason="Forbidden", message="exceeded quota")
+
+    submit(server, "taken", 1)
+    async with running() as operator:
+        await until(lambda: "taken-worker-0-1" in server.all("v1/pods"))
+        bind(server)
+        submit(server, "big", 3)
+        operator.queue.add(("research", "big"))
+        await until(lambda: admitted(server, "big") == "NoPlace")
+        server.before = quota
+        submit(server, "small", 1)
+        operator.queue.add(("research", "small"))
+        await until(lambda: refused == 3)
+        operator.queue.add(("research", "big"))
+        await until(lambda: progress(server, "big")["overtaken"] > 0)
+        await asyncio.sleep(0.5)
+        assert progress(server, "big")["overtaken"] == 1

@@ -1,0 +1,46 @@
+"""The operator in this process, on an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from gradsieve_operator.cluster.operator import Operator, Options
+
+JOB = "gradsieve.io/v1alpha1/horovodjobs"
+
+
+@contextlib.asynccontextmanager
+async def running() -> AsyncIterator[Operator]:
+    """Run it."""
+    operator = Operator(Options())
+    await operator.start()
+    try:
+        yield operator
+    finally:
+        await operator.stop()
+
+
+async def until(state: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait until ``state`` holds."""
+    for _ in range(round(seconds / 0.02)):
+        if state():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("not reached in time")
+
+
+def conditions(server: Any, name: str = "digits") -> dict[str, dict[str, Any]]:
+    """Return the conditions of a job by their type."""
+    found = server.all(JOB).get(name, {}).get("status", {}).get("conditions", [])
+    return {condition["type"]: condition for condition in found}
+
+
+def bind(server: Any) -> None:
+    """Do as the scheduler does."""
+    for name, pod in server.all("v1/pods").items():
+        terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        node = terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+        server.objects["v1/pods", "research", name].patch({"spec": {"nodeName": node}})
