@@ -84,6 +84,9 @@ def owner():
     process.kill()
     process.wait()
     process.stdout.close()
+    # Where the test has killed the guardian, nobody else does it.
+    Cluster.remove_leftovers()
+    wait_until_gone(slot)
 
 
 def test_two_clusters_stand_side_by_side_and_leave_nothing_when_closed():
