@@ -10,7 +10,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from typing import Any
 import aiohttp
 
 from gradsieve.errors import GradsieveError, LaunchError
+from gradsieve_hvd.control.agent_lease import AgentLease
 from gradsieve_hvd.control.agent_runs import AgentRuns
 from gradsieve_hvd.control.children import ENDING
 from gradsieve_hvd.control.fields import MOST_BYTES, Fields, Refused
+from gradsieve_hvd.control.heartbeat import Heartbeat
 from gradsieve_hvd.control.identity import Identity
 from gradsieve_hvd.control.messages import Incarnation
 from gradsieve_hvd.control.names import (
@@ -28,12 +30,11 @@ from gradsieve_hvd.control.names import (
     CLOSE_FENCED,
     COORDINATOR,
     FENCED_STATUS,
-    FORSAKEN_SECONDS,
-    HEARTBEAT_SECONDS,
     HOST,
     PROTOCOL,
     ROLE_COORDINATOR,
     SERVER_NAME,
+    SILENCE_SECONDS,
     SLOTS,
     TLS_DIRECTORY,
     WORKER_GROUP,
@@ -112,7 +113,7 @@ class Agent:
         self._context = client_context(settings.tls)
         self._outbox = Outbox()
         self.runs = AgentRuns(settings.slots, folder, settings.variables(), self._outbox)
-        self._forsaken: asyncio.TimerHandle | None = None
+        self._lease = AgentLease(lambda: self._do(self.runs.end_forsaken()))
         self._work: set[asyncio.Task[None]] = set()
         self._complained = ("", 0.0)
         self._socket: aiohttp.ClientWebSocketResponse | None = None
@@ -163,10 +164,12 @@ class Agent:
                 self._settings.coordinator + AGENT_PATH,
                 ssl=self._context,
                 server_hostname=SERVER_NAME,
-                heartbeat=HEARTBEAT_SECONDS,
+                autoping=False,
                 max_msg_size=2 * MOST_BYTES,
             )
         sender, self._socket = None, socket
+        heartbeat = Heartbeat(socket, self._lease.heard_at)
+        dialled = heartbeat.heard
         try:
             identity = Identity.of(socket.get_extra_info("peercert"))
             if identity.role != ROLE_COORDINATOR:
@@ -174,22 +177,27 @@ class Agent:
             address = socket.get_extra_info("sockname")
             self.runs.interface = interface_of(address[0]) if address else ""
             await socket.send_json(self._registration())
-            async for message in socket:
-                if message.type is not aiohttp.WSMsgType.TEXT:
-                    raise Refused("the coordinator sent something else than text")
-                fields = Fields.parse(message.data, "message from the coordinator")
-                if fields.text("type") == "registered":
-                    self._on_registered()
-                    sender = asyncio.create_task(self._send(socket))
-                else:
-                    self._on_message(fields)
+            async with aclosing(heartbeat.messages()) as messages:
+                async for message in messages:
+                    if message.type is not aiohttp.WSMsgType.TEXT:
+                        raise Refused("the coordinator sent something else than text")
+                    fields = Fields.parse(message.data, "message from the coordinator")
+                    if fields.text("type") == "registered":
+                        self._on_registered(dialled)
+                        sender = asyncio.create_task(self._send(socket))
+                    else:
+                        self._on_message(fields)
+            if heartbeat.silent:
+                raise LaunchError(f"no word from the coordinator for {SILENCE_SECONDS:.0f} s")
             self._on_closed(socket)
         finally:
             if sender is not None:
                 sender.cancel()
-                self._on_disconnected()
+                self._lease.disconnected()
             self._socket = None
-            await socket.close(code=aiohttp.WSCloseCode.GOING_AWAY)
+            # Only who leaves is "going away"; this agent is about to dial again.
+            code = aiohttp.WSCloseCode
+            await socket.close(code=code.TRY_AGAIN_LATER if heartbeat.silent else code.GOING_AWAY)
 
     def _registration(self) -> dict[str, object]:
         settings = self._settings
@@ -205,12 +213,10 @@ class Agent:
             "runs": self.runs.known(),
         }
 
-    def _on_registered(self) -> None:
+    def _on_registered(self, dialled: float) -> None:
         _log.info("registered with %s as %s", self._settings.coordinator, self._settings.incarnation.host)
         self._complained = ("", 0.0)
-        if self._forsaken is not None:
-            self._forsaken.cancel()
-            self._forsaken = None
+        self._lease.heard_at(dialled)
 
     def _on_message(self, fields: Fields) -> None:
         kind = fields.text("type", most=32)
@@ -244,14 +250,6 @@ class Agent:
         if (error := socket.exception()) is not None:
             raise LaunchError(f"connection lost ({error})")
         raise LaunchError(f"closed by the coordinator with code {socket.close_code}")
-
-    def _on_disconnected(self) -> None:
-        def forsake() -> None:
-            _log.error("no coordinator for %.0f s: ending what mpirun has started here", FORSAKEN_SECONDS)
-            self._do(self.runs.end_forsaken())
-
-        if self._forsaken is None:
-            self._forsaken = asyncio.get_running_loop().call_later(FORSAKEN_SECONDS, forsake)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from aiohttp import ClientError, web
+from aiohttp import ClientError, WSMessage, web
+
+from gradsieve_hvd.control.heartbeat import Heartbeat
 
 _SEND_SECONDS = 10.0
 
@@ -24,6 +27,8 @@ class AgentConnection:
         self._socket = socket
         self._local = _address(request, "sockname")
         self._peer = _address(request, "peername")
+        self._heartbeat: Heartbeat | None = None
+        self._since = time.monotonic()
         self._took_nothing = False
 
     @property
@@ -39,7 +44,17 @@ class AgentConnection:
     @property
     def silent(self) -> bool:
         """Whether the agent did not answer, rather than closing the connection."""
-        return self._took_nothing or isinstance(self._socket.exception(), TimeoutError)
+        return self._took_nothing or (self._heartbeat is not None and self._heartbeat.silent)
+
+    @property
+    def heard(self) -> float:
+        """When the agent's last word came, of the monotonic clock."""
+        return self._since if self._heartbeat is None else self._heartbeat.heard
+
+    def messages(self) -> AsyncGenerator[WSMessage]:
+        """Yield what a registered agent says, until the connection has ended or it is silent."""
+        self._heartbeat = Heartbeat(self._socket)
+        return self._heartbeat.messages()
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Send one message; a connection that takes none within ten seconds is closed."""

@@ -34,6 +34,10 @@ class Connection(Protocol):
         """Close the connection."""
 
     @property
+    def heard(self) -> float:
+        """When the agent's last word came, of the monotonic clock."""
+
+    @property
     def local_address(self) -> str:
         """The coordinator's own IP address as this agent sees it."""
 

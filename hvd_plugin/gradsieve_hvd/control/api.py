@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from aiohttp import WSMsgType, web
@@ -19,7 +20,6 @@ from gradsieve_hvd.control.names import (
     CLOSE_FENCED,
     CLOSE_FORBIDDEN,
     CLOSE_MALFORMED,
-    HEARTBEAT_SECONDS,
     PLAN_PATH,
     ROSTER_PATH,
     STATUS_PATH,
@@ -120,7 +120,7 @@ class Api:
         return web.json_response({"state": self._decisions.ledger.state})
 
     async def _agent(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, max_msg_size=2 * MOST_BYTES)
+        socket = web.WebSocketResponse(autoping=False, max_msg_size=2 * MOST_BYTES)
         await socket.prepare(request)
         connection = AgentConnection(socket, request)
         try:
@@ -133,22 +133,21 @@ class Api:
             return socket
         left = True
         try:
-            await self._listen(socket, registration.incarnation)
-            left = socket.close_code == _LEFT
+            await self._listen(connection, registration.incarnation)
+            left = socket.close_code == _LEFT and not connection.silent
         except Refused as error:
             await _refuse(connection, error)
         finally:
             self._decisions.agent_gone(registration.incarnation, connection, left=left)
         return socket
 
-    async def _listen(self, socket: web.WebSocketResponse, incarnation: Incarnation) -> None:
-        async for message in socket:
-            if message.type is WSMsgType.ERROR:
-                return
-            if message.type is not WSMsgType.TEXT:
-                raise Refused("an agent's message must be text")
-            fields = Fields.parse(message.data, f"message of {incarnation.host}")
-            self._decisions.agent_message(incarnation, fields)
+    async def _listen(self, connection: AgentConnection, incarnation: Incarnation) -> None:
+        async with aclosing(connection.messages()) as messages:
+            async for message in messages:
+                if message.type is not WSMsgType.TEXT:
+                    raise Refused("an agent's message must be text")
+                fields = Fields.parse(message.data, f"message of {incarnation.host}")
+                self._decisions.agent_message(incarnation, fields)
 
 
 @web.middleware

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -123,7 +124,7 @@ class Coordinator:
     def agent_gone(self, incarnation: Incarnation, connection: AgentConnection, *, left: bool) -> None:
         """A registered agent's connection has ended; it ``left`` if it said so."""
         if connection.silent and self.ledger.active:
-            self._departures.silent(incarnation)
+            self._departures.silent(incarnation, connection.heard)
         if self.ledger.end is None:
             self._agents.disconnected(incarnation, connection, left=left)
 
@@ -213,9 +214,10 @@ class Coordinator:
         silent = await self._agents.end([who for who in everybody.values() if who is not None], END_SECONDS)
         for who in silent:
             _log.error("host %s does not answer", who.host)
-            self._departures.silent(who)
             self.ledger.disconnect(who)
-            if (connection := self._agents.forget(who)) is not None:
+            connection = self._agents.forget(who)
+            self._departures.silent(who, time.monotonic() if connection is None else connection.heard)
+            if connection is not None:
                 await connection.close(CLOSE_REPLACED, "no answer")
         return [
             host for host, who in everybody.items() if who is None or self._agents.connection(who) is None

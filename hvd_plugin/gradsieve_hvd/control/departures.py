@@ -31,9 +31,9 @@ class Departures:
         self._heard = asyncio.Event()
         self._fencing: set[asyncio.Task[None]] = set()
 
-    def silent(self, incarnation: Incarnation) -> None:
-        """An incarnation that may run ranks does not answer any more."""
-        self._leases.silent(incarnation, time.monotonic())
+    def silent(self, incarnation: Incarnation, heard: float) -> None:
+        """An incarnation that may run ranks does not answer any more; its last word came at ``heard``."""
+        self._leases.silent(incarnation, heard)
 
     def heard(self, incarnation: Incarnation) -> None:
         """It is back."""
@@ -64,7 +64,7 @@ class Departures:
             return
         _log.warning("host %s: incarnation %s is fenced", incarnation.host, incarnation.uid)
         for silent in await self._agents.end([incarnation], END_SECONDS):
-            self.silent(silent)
+            self.silent(silent, connection.heard)
         self._agents.forget(incarnation)
         await connection.send({"type": "fence", "reason": "the roster names another incarnation"})
         await connection.close(CLOSE_FENCED, "fenced")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from gradsieve_hvd.control.messages import Incarnation
 from gradsieve_hvd.control.names import FORSAKEN_SECONDS, KILL_SECONDS, SILENCE_SECONDS
 
-LEASE_SECONDS = SILENCE_SECONDS + FORSAKEN_SECONDS + KILL_SECONDS
-"""An agent ends what ``mpirun`` has started at most so long after the last word that it has got.
+_MARGIN_SECONDS = 5.0
+"""For an agent that gets to run late."""
 
-It got that word at least five seconds before the coordinator gives it up (a sign of life was asked for, and
-did not come for so long), which is the margin.
+LEASE_SECONDS = SILENCE_SECONDS + FORSAKEN_SECONDS + KILL_SECONDS + _MARGIN_SECONDS
+"""After the last word from an agent, what ``mpirun`` has started there may run for so long.
+
+An agent begins to end it ``SILENCE_SECONDS + FORSAKEN_SECONDS`` after it has *sent* the last ping that was
+answered, and kills it `KILL_SECONDS` later. The coordinator heard that ping when it was sent or later.
 """
 
 
@@ -23,9 +26,9 @@ class Leases:
     def __init__(self) -> None:
         self._until: dict[Incarnation, float] = {}
 
-    def silent(self, incarnation: Incarnation, now: float) -> None:
-        """Take note that an incarnation that ran ranks does not answer any more."""
-        self._until[incarnation] = now + LEASE_SECONDS
+    def silent(self, incarnation: Incarnation, heard: float) -> None:
+        """Take note that an incarnation that ran ranks does not answer, since its last word at ``heard``."""
+        self._until[incarnation] = heard + LEASE_SECONDS
 
     def heard(self, incarnation: Incarnation) -> None:
         """Take note that it is back: it does as it is told."""

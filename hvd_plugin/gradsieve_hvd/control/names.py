@@ -40,11 +40,14 @@ SERVER_NAME = "coordinator"
 PORT = 7443
 READ_ONLY_PORT = 7480
 
-HEARTBEAT_SECONDS = 10.0
-"""Both sides ask for a sign of life this often, and give up half as long after an unanswered one."""
+PING_SECONDS = 5.0
+"""Agent and coordinator ask each other for a sign of life this often."""
 
-SILENCE_SECONDS = 1.5 * HEARTBEAT_SECONDS
-"""After so long without a word, either side has given the other up."""
+PINGS = 3
+"""After so many periods without a word, either gives the other up. An agent on a busy machine may stand still
+for two of them: while all ranks of a host start, it was seen to do so for more than one."""
+
+SILENCE_SECONDS = PINGS * PING_SECONDS
 
 FORSAKEN_SECONDS = 5.0
 """An agent without a coordinator for so long ends what ``mpirun`` has started: that has gone as well."""
