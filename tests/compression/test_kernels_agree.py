@@ -8,6 +8,7 @@ from kernel_laws import DENSITY, SCALE, WARM, agree, same_bits, steps, using_thr
 
 from gradsieve import GroupTopKSelector, LaplaceSelector, TopKSelector
 from gradsieve.kernels.cpu import CpuSum
+from gradsieve.kernels.magnitude import pattern_of
 from gradsieve.kernels.reference import ReferenceSum
 
 RULES = [
@@ -16,6 +17,8 @@ RULES = [
     *(GroupTopKSelector(size) for size in (1, 7, 32, 64, 100, 1024)),
 ]
 THREADS = st.sampled_from([1, 2, 3])
+# A few of their own, so that one is asked again.
+PATTERN = st.one_of(st.integers(0, 0x7F800000), st.sampled_from([1, 0x3F000000, 0x3F800000, 0x40000000]))
 STEPS = steps(st.one_of(st.integers(0, 130), st.integers(1000, 4200)))
 
 
@@ -38,7 +41,7 @@ def test_cpu_loops_select_what_the_reference_selects(rule, threads, step, scale,
 @given(
     threads=THREADS,
     step=STEPS,
-    patterns=st.lists(st.integers(0, 0x7F800000), min_size=1, max_size=6),
+    patterns=st.lists(PATTERN, min_size=1, max_size=6),
     margin=st.sampled_from([0, 1 << 21, 1 << 30]),
     likely=st.booleans(),
 )
@@ -54,6 +57,15 @@ def test_questions_after_the_first_are_answered_alike(threads, step, patterns, m
             if expected.count:
                 assert asked.nth_largest(1) == expected.nth_largest(1)
             assert agree(asked.select(pattern), expected.select(pattern))
+
+
+@pytest.mark.parametrize("kernel", [CpuSum, ReferenceSum])
+def test_a_question_asked_twice_has_one_answer(kernel):
+    gradient = torch.tensor([0.9, 0.1, 2.0, 0.95, 0.0])  # 0.9 and 0.95 are near when 1 is asked for
+    source = kernel.of(gradient, 1.0, torch.zeros(5), torch.empty(5))
+    assert source.reaching(pattern_of(1.0), margin=1 << 21).count == 1
+    for _ in range(3):
+        assert source.reaching(1).select(1).indices.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])

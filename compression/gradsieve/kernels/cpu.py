@@ -74,7 +74,7 @@ class CpuSum:
         self._terms: tuple[Floats, float, Floats] | None = None
         self._lists: list[Lists] = []
         self._taken: int | None = None  # what reached this pattern is listed, and 0 in the sum
-        self._noted = range(0)  # the patterns that the lists and what is noted near answer for
+        self._noted = range(0)  # the patterns that are answered for: the last by the lists alone
 
     @classmethod
     def of(cls, gradient: Tensor, scale: float, residual: Tensor, out: Tensor) -> CpuSum:
@@ -107,10 +107,10 @@ class CpuSum:
         """Return the elements that reach ``pattern``: from what an earlier pass noted, else by a pass."""
         if self._terms is not None:
             self._sum_and_list(self._terms, pattern, max(pattern - margin, 0), take=likely)
-        elif pattern in self._noted and all(part.owner is self for part in self._lists):
-            return self._near(pattern)
-        else:
+        elif pattern not in self._noted or not all(part.owner is self for part in self._lists):
             self._list(pattern)
+        elif pattern < self._noted[-1]:
+            return self._near(pattern)
         return CpuCandidates(
             [(part.places[: part.listed], part.values[: part.listed]) for part in self._lists]
         )
