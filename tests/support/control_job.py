@@ -180,14 +180,19 @@ class ControlJob:
             str(path) for path in self.temporary.iterdir()
         ]
 
-    def left_over_ranks(self, generation: str | None = None) -> list[int]:
-        """Process ids of what agents run, of one generation or of all."""
-        wanted = f"GRADSIEVE_JOB_GENERATION={generation or ''}".encode()
+    def left_over_ranks(self, generation: str = "", host: str = "") -> list[int]:
+        """Process ids of what agents run: of one generation or of all, on one host or on all."""
+        wanted = [
+            f"GRADSIEVE_{name}={value}".encode()
+            for name, value in (("JOB_GENERATION", generation), ("HOST", host))
+            if value
+        ]
         found = []
         for pid in self._marked():
             with contextlib.suppress(OSError):
                 variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
-                if any(line == wanted or (not generation and line.startswith(wanted)) for line in variables):
+                is_rank = any(line.startswith(b"GRADSIEVE_JOB_GENERATION=") for line in variables)
+                if is_rank and all(line in variables for line in wanted):
                     found.append(pid)
         return found
 
