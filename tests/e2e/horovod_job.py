@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 from cluster.errors import ClusterError
 from cluster.pods import restricted_container, restricted_pod
+from kubernetes import client
 
 KINDS = "pods,secrets,services,configmaps,networkpolicies,serviceaccounts"
 LEFT_OVER_KINDS = f"{KINDS},endpointslices,leases,horovodjobs"
@@ -88,6 +90,9 @@ class Job:
 
     def __init__(self, cluster: Any, namespace: str, name: str = "digits") -> None:
         self._cluster, self.namespace, self.name = cluster, namespace, name
+        # What is read again and again is not read by kubectl: each start of it takes a noticeable part of the
+        # processors that the pods share.
+        self._core, self._custom = client.CoreV1Api(cluster.api), client.CustomObjectsApi(cluster.api)
 
     def apply(self, *groups: dict[str, Any], **spec: Any) -> None:
         """Create or change it."""
@@ -133,12 +138,20 @@ class Job:
 
     def pods(self) -> dict[str, dict[str, Any]]:
         """Return its pods by name."""
-        found = json.loads(self.kubectl("get", "pods", "-l", f"{OURS}={self.name}", "-o", "json"))
-        return {item["metadata"]["name"]: item for item in found["items"]}
+        listed = self._core.list_namespaced_pod(
+            self.namespace, label_selector=f"{OURS}={self.name}", _preload_content=False
+        )
+        return {item["metadata"]["name"]: item for item in json.loads(listed.data)["items"]}
 
     def status(self) -> dict[str, Any]:
-        """Return its status, empty while it has none."""
-        found = json.loads(self.kubectl("get", "hvj", self.name, "-o", "json"))
+        """Return its status, empty while it has none or is not there."""
+        names = ("gradsieve.io", "v1alpha1", self.namespace, "horovodjobs", self.name)
+        try:
+            found = self._custom.get_namespaced_custom_object(*names)
+        except client.ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return {}
+            raise
         return found.get("status") or {}
 
     def condition(self, kind: str) -> dict[str, str]:

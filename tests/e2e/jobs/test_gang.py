@@ -123,5 +123,4 @@ def test_a_big_job_behind_a_stream_of_small_ones_starts_also_when_the_operator_r
 
 
 def overtaken(job: Job) -> int:
-    found = job.kubectl("get", "hvj", job.name, "-o", "jsonpath={.status.progress.overtaken}")
-    return int(found or 0)
+    return int(job.status().get("progress", {}).get("overtaken", 0))
