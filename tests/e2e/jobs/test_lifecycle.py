@@ -1,5 +1,7 @@
 """What a job makes is its own, and goes with it. No training is needed for that."""
 
+import time
+
 import pytest
 from horovod_job import Job, contents, idle_group
 
@@ -77,6 +79,21 @@ def test_jobs_deleted_while_the_operator_is_down_leave_nothing(operator, submit,
         orphans.wait(empty, 90, "nothing left")
     finally:
         operator.start()
+
+
+def test_a_job_whose_time_to_live_ends_while_the_operator_is_down_goes_when_it_is_back(
+    operator, submit, empty
+):
+    time_to_live = 3
+    job = submit("digits", runPolicy={"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": time_to_live})
+    job.wait(lambda: job.condition("Failed")["status"] == "True", 60, "ended")
+    operator.kill()
+    try:
+        time.sleep(time_to_live + 1)
+        assert job.condition("Failed")["reason"] == "DeadlineExceeded"
+    finally:
+        operator.start()
+    job.wait(empty, 60, "nothing left")
 
 
 def test_ended_jobs_keep_the_pods_that_their_policy_says_and_go_after_their_time_to_live(
