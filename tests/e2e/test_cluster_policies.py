@@ -24,7 +24,11 @@ def serve(port):
 for port in (7443, 7480):
     threading.Thread(target=serve, args=(port,)).start()
 """
-RESOLVE = "import socket; print(socket.gethostbyname('kubernetes.default.svc'))"
+_QUICKLY = "timeout:1 attempts:1"  # instead of 5 s and twice, for each domain that is searched
+RESOLVE = (
+    f"import os, socket; os.environ['RES_OPTIONS'] = '{_QUICKLY}'; "
+    "print(socket.gethostbyname('kubernetes.default.svc'))"
+)
 
 
 @pytest.fixture
