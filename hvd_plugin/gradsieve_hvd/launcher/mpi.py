@@ -88,6 +88,8 @@ def rank_environment(
         # Horovod waits for ever by default; ten minutes leave room for an evaluation on one rank only.
         "HOROVOD_STALL_CHECK_TIME_SECONDS": "60",
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
+        # Looking for a fabric that Horovod would not use (it is for one-sided transfers) takes a second.
+        "OMPI_MCA_btl": "^ofi",
     }
     if job.ranks > cores:
         defaults["HOROVOD_CYCLE_TIME"] = _PATIENT_CYCLE_MILLISECONDS

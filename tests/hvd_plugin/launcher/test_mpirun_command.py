@@ -31,7 +31,12 @@ def test_ranks_share_the_cores(ranks, cores, threads):
 
 
 def test_the_users_environment_wins_over_defaults():
-    users = {"OMP_NUM_THREADS": "7", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5", "PYTHONFAULTHANDLER": "0"}
+    users = {
+        "OMP_NUM_THREADS": "7",
+        "OMPI_MCA_btl": "tcp,self",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5",
+        "PYTHONFAULTHANDLER": "0",
+    }
     assert users.items() <= environment(Job(("x",), 2), users).items()
 
 
