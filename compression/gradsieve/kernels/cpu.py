@@ -26,11 +26,13 @@ Places = npt.NDArray[np.int64]
 class CpuCandidates:
     """See :class:`gradsieve.accumulated.Candidates`.
 
-    lists: each part's. A single part's are work space that the next pass writes over.
+    lists: each part's. A single part's are work space that the next pass writes over. pattern: they were
+        listed because they reach it.
     """
 
-    def __init__(self, lists: list[tuple[Places, Floats]], *, lasting: bool = False) -> None:
+    def __init__(self, lists: list[tuple[Places, Floats]], pattern: int, *, lasting: bool = False) -> None:
         self._places, self._values = _joined(lists)
+        self._pattern = pattern
         self._lasting = lasting or len(lists) > 1
 
     @property
@@ -40,6 +42,8 @@ class CpuCandidates:
 
     def count_reaching(self, pattern: int) -> int:
         """Return how many of them reach ``pattern``."""
+        if pattern <= self._pattern:
+            return self.count
         return loops.count_reaching(self._values, pattern) if pattern <= SIGN_OFF else 0
 
     def lowest(self) -> int:
@@ -112,7 +116,7 @@ class CpuSum:
         elif pattern < self._noted[-1]:
             return self._near(pattern)
         return CpuCandidates(
-            [(part.places[: part.listed], part.values[: part.listed]) for part in self._lists]
+            [(part.places[: part.listed], part.values[: part.listed]) for part in self._lists], pattern
         )
 
     def leave_rest(self, selection: Selection, sent: Tensor) -> None:
@@ -229,7 +233,7 @@ class CpuSum:
             )
             return places[:length], values[:length]
 
-        return CpuCandidates(beside_each_other(merge, self._lists), lasting=True)
+        return CpuCandidates(beside_each_other(merge, self._lists), pattern, lasting=True)
 
 
 def _joined(parts: list[tuple[Places, Floats]]) -> tuple[Places, Floats]:
