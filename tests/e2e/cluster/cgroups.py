@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from cluster.errors import ClusterError
@@ -79,11 +80,9 @@ def processes(path: str) -> set[int]:
     """Return the ids of all processes in cgroup `path` and below it."""
     found: set[int] = set()
     for mount in set(hierarchies().values()):
-        for file in (mount / path).rglob("cgroup.procs"):
-            try:
-                found.update(map(int, file.read_text().split()))
-            except OSError:  # removed between the listing and the reading
-                continue
+        for folder in _folders(mount / path):
+            with suppress(OSError):  # removed between the listing and the reading
+                found.update(map(int, (folder / "cgroup.procs").read_text().split()))
     return found
 
 
@@ -105,12 +104,17 @@ def remove(path: str, *, seconds: float = 30) -> None:
         time.sleep(0.02)
     while folders := [mount / path for mount in set(hierarchies().values()) if (mount / path).exists()]:
         for folder in folders:
-            for below in sorted(folder.rglob("*/"), reverse=True):
-                _remove_folder(below)
-            _remove_folder(folder)
+            for each in reversed(_folders(folder)):
+                _remove_folder(each)
         if time.monotonic() > deadline:
             raise ClusterError(f"cgroup {path}: {folders} cannot be removed")
         time.sleep(0.02)
+
+
+def _folders(top: Path) -> list[Path]:
+    """Return ``top`` and all below it, each before what it holds; others may be removing them meanwhile."""
+    # Unlike `Path.rglob`, this passes over what has gone.
+    return [Path(folder) for folder, _, _ in os.walk(top)]
 
 
 def _remove_folder(folder: Path) -> None:
