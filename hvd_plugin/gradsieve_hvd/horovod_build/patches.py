@@ -1,4 +1,4 @@
-"""The lines of Horovod 0.28.1 that a current torch makes it necessary to change."""
+"""The lines of Horovod 0.28.1 that a current torch, or the loss of a rank, makes it necessary to change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gradsieve.errors import BuildError
 
-RECIPE = 1
+RECIPE = 2
 """Part of the cache's key: raise it when the patches or the flags change what is built."""
 
 
@@ -54,6 +54,15 @@ PATCHES = (
         "cmake/Utilities.cmake",
         'string(REGEX REPLACE "${PROJECT_SOURCE_DIR}(/)?" "" SUB_FOLDER',
         lambda _standard: 'string(REPLACE "${PROJECT_SOURCE_DIR}/" "" SUB_FOLDER',
+    ),
+    # A process set's context is never enabled, and so never closed: after a loss survivors' connections to
+    # each other stay open, and each waits for the others until Gloo's time is up, 30 s by default.
+    Patch(
+        "horovod/common/process_set.cc",
+        "  gloo_context.InitializeForProcessSet(global_gloo_context,",
+        lambda _standard: (
+            "  gloo_context.Enable();\n  gloo_context.InitializeForProcessSet(global_gloo_context,"
+        ),
     ),
     # Debugging symbols would be most of the library's 65 MiB, and nobody looks at them.
     Patch(

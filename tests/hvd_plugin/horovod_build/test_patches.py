@@ -1,4 +1,4 @@
-"""The patches change exactly the lines that torch's headers make necessary."""
+"""The patches change exactly the lines that they are about."""
 
 import pytest
 
@@ -24,6 +24,9 @@ endmacro()
 CUDA = """set(CMAKE_CUDA_STANDARD 11)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 """
+PROCESS_SETS = """  gloo_context.InitializeForProcessSet(global_gloo_context,
+                                       registered_global_ranks);
+"""
 
 
 @pytest.fixture
@@ -33,6 +36,7 @@ def source(tmp_path):
         "cmake/Utilities.cmake": UTILITIES,
         "horovod/torch/CMakeLists.txt": TORCH,
         "horovod/common/ops/cuda/CMakeLists.txt": CUDA,
+        "horovod/common/process_set.cc": PROCESS_SETS,
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
