@@ -74,8 +74,10 @@ def test_gloo_ranks_go_on_in_place_and_take_the_replacement_in(cluster, operator
     found = history(job)
     lost = {host: setbacks(one) for host, one in found.items()}
     record_property("steps_lost", lost)
-    assert all(0 <= steps <= INTERVAL for each in lost.values() for steps in each), lost
     newcomer = found.pop("workers-3")[-1]
+    # The others may have gone on before it was there.
+    assert all(steps <= INTERVAL for steps in lost.pop("workers-3")), lost
+    assert all(0 <= steps <= INTERVAL for each in lost.values() for steps in each), lost
     assert sorted(found) == ["workers-0", "workers-1", "workers-2"]
     next_step = min(stretch.moments[0] for one in found.values() for stretch in one[1:] if stretch.moments)
     record_property("seconds_to_next_step", round(next_step - deleted, 2))
