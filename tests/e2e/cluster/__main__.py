@@ -16,6 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="compile the programs and make the images that tests use")
+    commands.add_parser("packages", help="name the Debian packages that are missing")
     up = commands.add_parser("up", help="start a cluster and keep it until Ctrl-C")
     up.add_argument("--nodes", type=int, default=3)
     up.add_argument("--name", default="e2e")
@@ -24,6 +25,8 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.command == "build":
         _build()
+    elif chosen.command == "packages":
+        print(*prerequisites.packages())
     elif chosen.command == "clean":
         print(f"removed: {Cluster.remove_leftovers()}")
     else:

@@ -24,23 +24,26 @@ PROGRAMS = {
     "buildah": "buildah",
     "debootstrap": "debootstrap",
 }
+_PLUGINS = "containernetworking-plugins"
 _PLUGIN_FOLDERS = [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
 
 
 def missing() -> list[str]:
     """Return what this machine lacks, one readable item each; empty when a cluster can start."""
     lacks = [] if os.geteuid() == 0 else ["root (namespaces, cgroups and mounts are its alone)"]
-    lacks += [
-        f"{program} (Debian package {package})"
-        for program, package in PROGRAMS.items()
-        if not shutil.which(program)
-    ]
+    lacks += [f"{program} (Debian package {package})" for program, package in _programs()]
     if plugin_folder() is None:
-        lacks.append("the CNI plug-ins bridge and host-local (Debian package containernetworking-plugins)")
+        lacks.append(f"the CNI plug-ins bridge and host-local (Debian package {_PLUGINS})")
     if (version := go_version()) is None or version < GO:
         found = "none" if version is None else ".".join(map(str, version))
         lacks.append(f"Go {'.'.join(map(str, GO))} or newer (found: {found})")
     return lacks
+
+
+def packages() -> list[str]:
+    """Return the Debian packages that this machine lacks."""
+    plugins = [] if plugin_folder() else [_PLUGINS]
+    return sorted({package for _, package in _programs()} | {*plugins})
 
 
 def require() -> None:
@@ -51,6 +54,11 @@ def require() -> None:
     """
     if lacks := missing():
         raise ClusterUnavailable(f"a test cluster needs: {'; '.join(lacks)}")
+
+
+def _programs() -> list[tuple[str, str]]:
+    """Return programs that are not here, with their packages."""
+    return [(program, package) for program, package in PROGRAMS.items() if not shutil.which(program)]
 
 
 def plugin_folder() -> Path | None:
