@@ -77,8 +77,9 @@ def test_importance_trains_and_hears_of_losses_and_delays(hvd: Any) -> None:
     recorder = LossRecorder()
     model = perceptron()
     before = loss(model)
-    # Not less than this: how busy the machine is must not decide whether 25 steps are enough.
-    optimizer = distribute(hvd, model, importance(recorder, bounds=(0.02, 0.25)))
+    # Not less than the configured density: how busy the machine is must not decide whether 25 steps are
+    # enough. With 4 ranks and 2 % all the time the loss falls to 0.72 of the first, with 5 % to 0.64.
+    optimizer = distribute(hvd, model, importance(recorder, bounds=(0.05, 0.25)))
     for _ in range(5):
         train_recorded(hvd, model, optimizer, recorder, range(5))
     assert_equal_on_all_ranks(hvd, weights(model))
