@@ -18,7 +18,8 @@ _WORKERS = 4
 operator = Operator(Options.read(os.environ))
 
 
-@kopf.on.startup()
+# kopf would try again for ever, in a process that looks alive; one that ends is started anew by its kubelet.
+@kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     """Configure kopf, then wait to be the leader: kopf watches nothing before this returns."""
     configure(settings)

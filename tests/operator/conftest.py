@@ -1,5 +1,7 @@
 """An API server in memory for the operator's tests, found by its client as a real one is."""
 
+import socket
+
 import api_server
 import pytest
 
@@ -33,3 +35,11 @@ def server(kmock, tmp_path, monkeypatch):
         kmock.objects["v1/nodes", None, f"n{number}"] = api_server.node(f"n{number}")
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig(tmp_path, str(kmock.url).rstrip("/"))))
     return kmock
+
+
+@pytest.fixture
+def port():
+    """Return a port that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

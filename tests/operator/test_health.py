@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 
 import aiohttp
 import horovod_jobs as jobs
@@ -13,13 +12,6 @@ from gradsieve_operator.cluster.operator import Operator, Options
 from gradsieve_operator.cluster.queue import WorkQueue
 
 JOB = "gradsieve.io/v1alpha1/horovodjobs"
-
-
-@pytest.fixture
-def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def ask(port: int) -> tuple[int, str]:

@@ -97,11 +97,20 @@ class Operator:
         self._resynced_at = time.monotonic()
 
     async def start(self) -> None:
-        """Wait to be the leader, read nodes and pods, and begin.
+        """Wait to be the leader, read nodes and pods, and begin; when that fails, let go of everything.
 
         Raises:
             TimeoutError: the API server did not show nodes and pods in time.
+            ApiError: it did not show the jobs.
         """
+        try:
+            await self._start()
+        except BaseException:
+            # kopf does not call `stop` for what did not start: the Lease would be held by nobody.
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
         self._api = await self._stack.enter_async_context(Api(Access.find()))
         session = await self._stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64))

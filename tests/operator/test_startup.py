@@ -1,0 +1,91 @@
+"""An operator that cannot start lets go of everything and ends: another replica, or its next life, may."""
+
+import asyncio
+import contextlib
+import os
+import sys
+
+import pytest
+
+from gradsieve_operator.cluster import operator as module
+from gradsieve_operator.cluster.api import ApiError
+from gradsieve_operator.cluster.operator import Operator, Options
+
+JOBS = "/apis/gradsieve.io/v1alpha1/horovodjobs"
+LEASE = "coordination.k8s.io/v1/leases"
+
+
+def options(port: int) -> Options:
+    return Options(namespace="system", identity="one", health=f"127.0.0.1:{port}")
+
+
+def parts() -> list[str]:
+    """Return what of the operator runs in the background."""
+    work = [task.get_coro() for task in asyncio.all_tasks()]
+    return [each.__qualname__ for each in work if "gradsieve_operator" in each.cr_code.co_filename]
+
+
+async def test_after_an_error_it_holds_no_lease_serves_no_health_and_can_be_started_again(server, port):
+    server[f"get {JOBS}"][:1] << 503
+    with pytest.raises(ApiError):
+        await Operator(options(port)).start()
+    assert server.all(LEASE, "system")["gradsieve-operator"]["spec"]["holderIdentity"] == ""
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    assert parts() == []
+    again = Operator(options(port))
+    await asyncio.wait_for(again.start(), 20)
+    assert "Lease.hold" in parts()
+    await again.stop()
+
+
+async def test_it_does_not_hold_the_lease_when_nodes_and_pods_do_not_come(server, port, monkeypatch):
+    monkeypatch.setattr(module, "SYNC_SECONDS", 0.5)
+    server["get /api/v1/nodes"] << 503
+    with pytest.raises(TimeoutError):
+        await Operator(options(port)).start()
+    assert server.all(LEASE, "system")["gradsieve-operator"]["spec"]["holderIdentity"] == ""
+
+
+async def test_cancelled_while_it_starts_it_lets_another_lead_at_once(server, port):
+    asked = asyncio.Event()
+
+    async def never():
+        asked.set()
+        await asyncio.Event().wait()
+
+    server[f"get {JOBS}"] << never
+    starting = asyncio.create_task(Operator(options(port)).start())
+    await asyncio.wait_for(asked.wait(), 20)
+    assert server.all(LEASE, "system")["gradsieve-operator"]["spec"]["holderIdentity"] == "one"
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+    assert server.all(LEASE, "system")["gradsieve-operator"]["spec"]["holderIdentity"] == ""
+
+
+async def test_the_process_ends_with_an_error_so_that_it_is_started_anew(server):
+    server[f"get {JOBS}"] << 503
+    process = await asyncio.create_subprocess_exec(
+        *(
+            sys.executable,
+            "-m",
+            "kopf",
+            "run",
+            "-m",
+            "gradsieve_operator",
+            "--all-namespaces",
+            "--standalone",
+        ),
+        env={**os.environ, "GRADSIEVE_OPERATOR_NAMESPACE": "system", "GRADSIEVE_OPERATOR_POD": "one"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    assert process.returncode == 1, said.decode()
+    assert "failed with an exception and will stop now" in said.decode()
+    assert server.all(LEASE, "system")["gradsieve-operator"]["spec"]["holderIdentity"] == ""
