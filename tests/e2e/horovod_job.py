@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -44,15 +44,15 @@ def group(name: str, replicas: int, image: str, command: list[str], **fields: An
 def idle_program(namespace: str) -> dict[str, Any]:
     """Return a ConfigMap that takes the place of agent and coordinator in pods that only have to be there.
 
-    Told to end, it ends as they do; SIGUSR1 is the end of a job that went well.
+    Told to end, it ends as they do, at once; SIGUSR1 is the end of a job that went well.
     """
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "idle", "namespace": namespace},
         "data": {
-            "main": "import signal; signal.signal(15, lambda *_: exit(143)); "
-            "signal.signal(10, lambda *_: exit(0)); signal.pause()"
+            "main": "import os, signal; signal.signal(15, lambda *_: os._exit(143)); "
+            "signal.signal(10, lambda *_: os._exit(0)); signal.pause()"
         },
     }
 
@@ -68,6 +68,30 @@ def idle_group(name: str, replicas: int, image: str, **fields: Any) -> dict[str,
     volume = {"name": "idle", "configMap": {"name": "idle", "items": items}}
     pod = {"volumes": [volume], **fields.pop("pod", {})}
     return group(name, replicas, image, ["true"], container=container, pod=pod, **fields)
+
+
+def python_group(
+    cluster: Any, namespace: str, replicas: int, program: str, volumes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a group with real agents, whose ranks run a Python program.
+
+    Args:
+        cluster: that has the project's packages.
+        namespace: of the job.
+        replicas: how many workers.
+        program: its text.
+        volumes: further ones, by the folders that they are mounted at.
+    """
+    python, more = cluster.python_volume(namespace), volumes or {}
+    mounts = [{"name": volume["name"], "mountPath": folder} for folder, volume in more.items()]
+    return group(
+        "worker",
+        replicas,
+        cluster.training_image,
+        ["python3", "-c", program],
+        container={"env": python.env, "volumeMounts": [*python.mounts, *mounts]},
+        pod={"volumes": [*python.volumes, *more.values()]},
+    )
 
 
 def contents(cluster: Any, namespace: str) -> set[str]:
@@ -176,8 +200,10 @@ class Job:
 
     def end_well(self, pod: str) -> None:
         """Have the idle program of a pod end as it does when all went well."""
-        # A little later, since what runs beside it is killed with it.
-        self.kubectl("exec", pod, "--", "sh", "-c", "(sleep 0.5; kill -USR1 1) > /dev/null 2>&1 &")
+        # A little later, since what runs beside it is killed with it; again and again, since the kernel keeps
+        # signals from a first process that has not said yet what to do about them.
+        again = "(while sleep 0.5; do kill -USR1 1; done) > /dev/null 2>&1 &"
+        self.kubectl("exec", pod, "--", "sh", "-c", again)
 
     def delete(self, *options: str) -> None:
         """Ask for its end, without waiting."""

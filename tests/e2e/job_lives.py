@@ -10,12 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from horovod_job import KINDS, OURS, Job, idle_group
+from horovod_job import KINDS, OURS, Job, idle_group, python_group
 from kubernetes import client
 
 Body = dict[str, Any]
 _COUNTER = re.compile(r"-\d+$")
 _PAUSE = 0.3
+_END = "$GRADSIEVE_STATE_DIR/end"
+_RANK = f"""
+import os, time
+while not os.path.exists(os.path.expandvars("{_END}")):
+    time.sleep(0.2)
+"""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,11 @@ class Seen:
         runs = all(pod["status"].get("phase") == "Running" for pod in living)
         return self.condition("Admitted") == "True" and runs and list(hosts.values()) == [1] * places
 
+    def plan(self) -> tuple[int, int]:
+        """Return generation and density of the plan that the coordinator was given."""
+        found = ((self.body or {}).get("status") or {}).get("plan") or {}
+        return int(found.get("generation") or 0), int(found.get("densityPermille") or 0)
+
     def restarts(self) -> int:
         """Return how often it was restarted."""
         return int(((self.body or {}).get("status") or {}).get("restartCount") or 0)
@@ -53,7 +64,10 @@ Life = Callable[[Job, Callable[[], Seen]], Iterator[State]]
 
 
 def lives(cluster: Any) -> dict[str, Life]:
-    """Return the lives by the names of their jobs; every job has a coordinator and two workers."""
+    """Return the lives by the names of their jobs; every job has a coordinator and two workers.
+
+    Only one of them, `trained`, has ranks, which take roster, plan and a replacement: the others just wait.
+    """
     group = idle_group("worker", 2, cluster.training_image)
 
     def completed(job: Job, look: Callable[[], Seen]) -> Iterator[State]:
@@ -88,13 +102,25 @@ def lives(cluster: Any) -> dict[str, Life]:
         job.apply(group, runPolicy={"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 1})
         yield lambda seen: seen.body is None and not seen.pods
 
+    def trained(job: Job, look: Callable[[], Seen]) -> Iterator[State]:
+        ranks = python_group(cluster, job.namespace, 2, _RANK)
+        job.apply(ranks, compression={"algorithm": "Laplace", "densityPermille": 10})
+        yield lambda seen: seen.condition("Running") == "True"
+        job.patch({"compression": {"densityPermille": 20}})
+        yield lambda seen: seen.plan() == (2, 20)
+        job.kubectl("delete", "pod", look().newest("worker-1"), "--wait=false")
+        yield lambda seen: seen.settled(3) and seen.restarts() == 1 and seen.condition("Running") == "True"
+        for host in ("worker-0", "worker-1"):
+            job.kubectl("exec", look().newest(host), "--", "sh", "-c", f"touch {_END}")
+        yield lambda seen: seen.condition("Complete") == "True" and len(seen.pods) == 1
+
     def deleted(job: Job, _look: Callable[[], Seen]) -> Iterator[State]:
         job.apply(group)
         yield lambda seen: seen.settled(3)
         job.kubectl("delete", "hvj", job.name, "--wait=false")
         yield lambda seen: seen.body is None and not seen.pods
 
-    return {life.__name__: life for life in (completed, replaced, resumed, failed, expired, deleted)}
+    return {life.__name__: life for life in (completed, replaced, resumed, failed, expired, trained, deleted)}
 
 
 class Lives:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cluster.external import ExternalCluster
-from horovod_job import group
+from horovod_job import python_group
 
 _CLAIM = "journal"
 _FOLDER = "/journal"
@@ -107,20 +107,5 @@ def journal(cluster: Any, namespace: str, folder: Path) -> Iterator[Journal]:
 
 def journal_group(cluster: Any, namespace: str, replicas: int) -> dict[str, Any]:
     """Return a group with real agents whose ranks keep the journal."""
-    python = cluster.python_volume(namespace)
-    return group(
-        "worker",
-        replicas,
-        cluster.training_image,
-        ["python3", "-c", PROGRAM],
-        container={
-            "env": python.env,
-            "volumeMounts": [*python.mounts, {"name": _CLAIM, "mountPath": _FOLDER}],
-        },
-        pod={
-            "volumes": [
-                *python.volumes,
-                {"name": _CLAIM, "persistentVolumeClaim": {"claimName": _CLAIM}},
-            ]
-        },
-    )
+    claim = {"name": _CLAIM, "persistentVolumeClaim": {"claimName": _CLAIM}}
+    return python_group(cluster, namespace, replicas, PROGRAM, {_FOLDER: claim})

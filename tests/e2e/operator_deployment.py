@@ -53,6 +53,10 @@ class OperatorDeployment:
         lease = json.loads(self._kubectl("get", "lease", "gradsieve-operator", "-o", "json"))
         return lease["spec"].get("holderIdentity") or ""
 
+    def kill(self, pod: str) -> None:
+        """Delete one of its pods without a grace period: it has no time to give the Lease back."""
+        self._kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+
     def pods(self) -> dict[str, dict[str, Any]]:
         """Return its pods by name."""
         found = json.loads(self._kubectl("get", "pods", "-o", "json"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,21 +52,23 @@ def sightings(cluster: Any, job: Job) -> Iterator[Sightings]:
     core, custom = client.CoreV1Api(cluster.api), client.CustomObjectsApi(cluster.api)
 
     def follow(see: Callable[[dict[str, Any]], None], read: Callable[..., Any], *arguments: str) -> None:
-        while not over.is_set():
+        last = False
+        while not last:
+            # One more round when it is over: something may have come between two of them.
+            last = over.is_set()
             events = watch.Watch().stream(read, *arguments, timeout_seconds=_ROUND_SECONDS)
             for event in events:
                 see(event["raw_object"])
 
     kind = ("gradsieve.io", "v1alpha1", job.namespace, "horovodjobs")
-    threads = [
-        threading.Thread(target=follow, args=(found.saw_pod, core.list_namespaced_pod, job.namespace)),
-        threading.Thread(target=follow, args=(found.saw_job, custom.list_namespaced_custom_object, *kind)),
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        yield found
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor() as threads:
+        followed = [
+            threads.submit(follow, found.saw_pod, core.list_namespaced_pod, job.namespace),
+            threads.submit(follow, found.saw_job, custom.list_namespaced_custom_object, *kind),
+        ]
+        try:
+            yield found
+        finally:
+            over.set()
+        for each in followed:
+            each.result()

@@ -68,7 +68,7 @@ def test_a_shaped_link_carries_its_rate_and_no_more_until_the_limit_is_lifted(cl
         assert 0.9 * at_rate < fetch_seconds(cluster, namespace, pods) < 3 * at_rate
     finally:
         node.shape_link(None)
-    assert fetch_seconds(cluster, namespace, pods) < at_rate / 2
+    cluster.retry(lambda: fetch_seconds(cluster, namespace, pods) < at_rate / 2)
 
 
 def test_pods_of_a_throttled_node_get_the_share_of_a_processor_and_no_more(cluster, namespace, pods):

@@ -72,13 +72,13 @@ def train(elastic: ObjectState | None = None) -> None:
         loss = cross_entropy(model(train_inputs[batch]), train_targets[batch])
         loss.backward()
         optimizer.step()
+        telling = step == first or position == steps_per_epoch - 1
+        if LOG_STEPS or (hvd.rank() == 0 and telling):
+            print(f"step {step + 1} loss {loss.item():.4f}{HERE}", flush=True)
         state.commit(step + 1)
         if elastic is not None:
             elastic.check_host_updates()
         time.sleep(STEP_SECONDS)
-        telling = step == first or position == steps_per_epoch - 1
-        if LOG_STEPS or (hvd.rank() == 0 and telling):
-            print(f"step {step + 1} loss {loss.item():.4f}{HERE}", flush=True)
     if hvd.rank() == 0:
         with torch.no_grad():
             right = (model(test_inputs).argmax(dim=1) == test_targets).float().mean().item()

@@ -85,12 +85,11 @@ def test_a_gang_whose_place_is_stolen_before_it_is_bound_leaves_no_pod_and_is_pl
         cluster.apply(thief)
     # If the scheduler binds a pod before it has seen the thief, the kubelet turns it away.
     why = {"PlaceTaken": "was not bound in time: 0/3 nodes are available", "PodFailed": "OutOfnvidia.com/gpu"}
-
-    def withdrawn() -> bool:
-        return not gang.pods() and any(gang.said(reason) for reason in why)
-
-    record_property("seconds_to_no_pod", round(gang.wait(withdrawn, 60, "all are withdrawn"), 1))
-    assert all(why[reason] in message for reason in why for message in gang.said(reason))
+    record_property("seconds_to_no_pod", round(gang.wait(lambda: not gang.pods(), 15, "no pod"), 1))
+    gang.wait(lambda: any(gang.said(reason) for reason in why), 30, "told")
+    # A scheduler that was still catching up has given no reason yet.
+    late = "was not bound in time: no reason given"
+    assert all(why[reason] in said or late in said for reason in why for said in gang.said(reason))
     gang.wait(lambda: gang.waits_because("NoPlace"), 60, "planned anew")
     assert f"too little is free on {gpu_nodes[0]}" in gang.condition("Admitted")["message"]
     gang.kubectl("delete", "pod", "thief", "--wait=false")

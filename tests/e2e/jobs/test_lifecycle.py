@@ -84,7 +84,7 @@ def test_jobs_deleted_while_the_operator_is_down_leave_nothing(operator, submit,
 def test_a_job_whose_time_to_live_ends_while_the_operator_is_down_goes_when_it_is_back(
     operator, submit, empty
 ):
-    time_to_live = 3
+    time_to_live = 10  # on a busy machine it must be seen before it goes
     job = submit("digits", runPolicy={"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": time_to_live})
     job.wait(lambda: job.condition("Failed")["status"] == "True", 60, "ended")
     operator.kill()

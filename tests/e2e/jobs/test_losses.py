@@ -1,5 +1,6 @@
 """What is lost is replaced and counted."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -28,10 +29,24 @@ def restarts(job: Job) -> int:
     return int(job.status().get("restartCount", 0))
 
 
-def test_a_deleted_worker_is_replaced_under_a_new_name(cluster, operator, job, record_property):
+def delete(job: Job, pod: str) -> None:
+    job.kubectl("delete", "pod", pod, "--wait=false")
+
+
+def evict(job: Job, pod: str) -> None:
+    """Do what `kubectl drain` does with each pod of a node."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/{job.namespace}/pods/{pod}/eviction"
+    job.kubectl("create", f"--raw={path}", "--filename=-", stdin=json.dumps(eviction))
+
+
+@pytest.mark.parametrize("lose", [delete, evict])
+def test_a_deleted_or_evicted_worker_is_replaced_under_a_new_name(
+    cluster, operator, job, record_property, lose
+):
     start(cluster, job, 3)
     with sightings(cluster, job) as seen:
-        job.kubectl("delete", "pod", "digits-worker-1-1", "--wait=false")
+        lose(job, "digits-worker-1-1")
         job.wait(lambda: settled(job, 3) and restarts(job) == 1, 60, "settled with one restart")
     seconds = seen.replacement_seconds(1, "digits-worker-1-2")
     record_property("seconds_from_decision_to_pod", round(seconds, 2))
@@ -55,6 +70,12 @@ def test_one_loss_too_many_fails_the_job_and_its_pods_go(cluster, operator, job)
     job.wait(lambda: not job.pods(), 60, "nothing runs")
 
 
+def test_a_job_whose_ranks_do_not_run_in_time_fails_and_its_pods_go(cluster, operator, job):
+    start(cluster, job, 1, runPolicy={"preRunningDeadlineSeconds": 10})
+    job.wait(lambda: job.condition("Failed")["reason"] == "PreRunningDeadlineExceeded", 60, "failed")
+    job.wait(lambda: not job.pods(), 60, "nothing runs")
+
+
 def test_a_finished_job_goes_after_its_time_to_live(cluster, operator, job):
-    start(cluster, job, 1, runPolicy={"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 2})
+    start(cluster, job, 1, runPolicy={"activeDeadlineSeconds": 1, "ttlSecondsAfterFinished": 10})
     job.wait(lambda: job.children() == [] and "digits" not in job.kubectl("get", "hvj"), 90, "all gone")

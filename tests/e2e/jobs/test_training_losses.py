@@ -55,7 +55,8 @@ def test_mpi_ranks_resume_from_the_last_commit_on_survivors_and_replacement(
     record_property("seconds_to_next_step", round(again - deleted, 2))
     lost = {host: setbacks(one) for host, one in found.items()}
     record_property("steps_lost", lost)
-    assert all(len(each) == 1 and 0 <= each[0] <= INTERVAL for each in lost.values()), lost
+    # No lower limit: what a rank said last may be lost with it, and with mpirun.
+    assert all(len(each) == 1 and each[0] <= INTERVAL for each in lost.values()), lost
     assert {one[1].first % INTERVAL for one in found.values()} == {0}
     assert all(one[1].steps[0] == one[1].first + 1 for one in found.values())
     workers = {"digits-a100-0-1", "digits-a100-1-1", "digits-t4-0-2", "digits-t4-1-1"}
@@ -66,7 +67,8 @@ def test_mpi_ranks_resume_from_the_last_commit_on_survivors_and_replacement(
 def test_gloo_ranks_go_on_in_place_and_take_the_replacement_in(cluster, operator, namespace, record_property):
     job = SampleJob(cluster, namespace, "elastic")
     job.kubectl("apply", "-f", str(SAMPLES / "policy.yaml"))
-    job.apply_sample(**FOR_EVER)
+    # On a busy machine a newcomer may import torch for longer than the 30 s that Horovod gives it.
+    job.apply_sample(**FOR_EVER, HOROVOD_GLOO_TIMEOUT_SECONDS="90")
     deleted = delete_in_mid_training(
         cluster, job, "elastic-workers-3-1", "elastic-workers-3-2", record_property
     )
@@ -75,7 +77,7 @@ def test_gloo_ranks_go_on_in_place_and_take_the_replacement_in(cluster, operator
     lost = {host: setbacks(one) for host, one in found.items()}
     record_property("steps_lost", lost)
     newcomer = found.pop("workers-3")[-1]
-    # The others may have gone on before it was there.
+    # No lower limit for it: the others may have gone on before it was there.
     assert all(steps <= INTERVAL for steps in lost.pop("workers-3")), lost
     assert all(0 <= steps <= INTERVAL for each in lost.values() for steps in each), lost
     assert sorted(found) == ["workers-0", "workers-1", "workers-2"]
