@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from manifests import json_schema
+from manifests import json_schema, without_nulls
 from virtual_cluster import VirtualCluster
 
 from gradsieve_operator.decide import Progress
@@ -57,13 +57,6 @@ class Watched:
 
     def holds(self, kind):
         return self.condition(kind)["status"] == "True"
-
-
-def without_nulls(value):
-    """What the API server keeps of a merge patch."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def test_an_undisturbed_job_goes_from_preparing_to_succeeded():

@@ -78,3 +78,10 @@ def _changed(row: dict[str, Any]) -> dict[str, Any]:
     else:
         del target[key]
     return manifest
+
+
+def without_nulls(value: Any) -> Any:
+    """What the API server keeps of a merge patch."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import tempfile
 from collections.abc import Mapping
@@ -12,8 +13,9 @@ from typing import Any
 import aiohttp
 
 from gradsieve_operator import contract
+from gradsieve_operator.cluster.answers import read_status
 from gradsieve_operator.decide import CoordinatorStatus
-from gradsieve_operator.errors import OperatorError
+from gradsieve_operator.errors import OperatorError, SpecError
 from gradsieve_operator.resources import Manifest
 
 _CALL_SECONDS = 5.0
@@ -21,11 +23,13 @@ _CONNECT_SECONDS = 1.5
 """A coordinator that cannot be reached must not hold up what is to be done about it; one lost packet may."""
 
 _STOP_SECONDS = 22.0
-_MOST_BYTES = 8 << 20
+_MOST_BYTES = 2 << 20
+"""A longer answer is not read. A coordinator takes samples of at most 1 MiB; several jobs are asked at once,
+and what JSON stands for may take twenty times its length."""
 
 
 class CoordinatorError(OperatorError):
-    """A coordinator did not answer, or refused."""
+    """A coordinator did not answer, refused, or did not answer as one."""
 
 
 def context_of(secret: Manifest) -> ssl.SSLContext:
@@ -58,7 +62,11 @@ class Coordinator:
 
     async def status(self) -> CoordinatorStatus:
         """Return what it says of itself."""
-        return read_status(await self._call("GET", contract.PATH_STATUS))
+        found = await self._call("GET", contract.PATH_STATUS)
+        try:
+            return read_status(found)
+        except SpecError as error:
+            raise CoordinatorError(f"GET {contract.PATH_STATUS}: {error}") from error
 
     async def put_roster(self, roster: Mapping[str, Any]) -> None:
         """Tell it who takes part."""
@@ -80,6 +88,8 @@ class Coordinator:
                 method,
                 self._url + where,
                 json=body,
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
                 ssl=self._context,
                 server_hostname=contract.COORDINATOR_HOST,
                 timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS),
@@ -88,29 +98,23 @@ class Coordinator:
                 if answer.status != 200:
                     said = (await answer.content.read(1000)).decode(errors="replace")
                     raise CoordinatorError(f"{method} {where}: status {answer.status}: {said}")
-                if (answer.content_length or 0) > _MOST_BYTES:
-                    raise CoordinatorError(f"{method} {where}: the answer has {answer.content_length} bytes")
-                found = await answer.json()
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                found = json.loads(await _bounded(answer.content))
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             raise CoordinatorError(f"{method} {where}: {str(error) or type(error).__name__}") from error
         if not isinstance(found, dict):
             raise CoordinatorError(f"{method} {where}: the answer is no object")
         return found
 
 
-def read_status(found: Mapping[str, Any]) -> CoordinatorStatus:
-    """Read a coordinator's status; it is not trusted to be complete."""
-    plan = found.get("plan") or {}
-    registered = found.get("registered") or ()
-    return CoordinatorStatus(
-        generation=int(found.get("generation") or 0),
-        state=str(found.get("state") or contract.STATE_WAITING),
-        connected=frozenset(each["host"] for each in registered if each.get("connected")),
-        missing=tuple(found.get("missing") or ()),
-        lost=tuple(found.get("lostHosts") or ()),
-        message=str(found.get("message") or ""),
-        plan_generation=int(plan.get("generation") or 0),
-        applied_plan=int(plan.get("appliedGeneration") or 0),
-        telemetry=found.get("telemetry") or {},
-        committed_step=found.get("committedStep"),
-    )
+async def _bounded(content: aiohttp.StreamReader) -> bytes:
+    """Return all of an answer.
+
+    Raises:
+        CoordinatorError: it is too long; the rest is not read.
+    """
+    read = bytearray()
+    async for part in content.iter_any():
+        read += part
+        if len(read) > _MOST_BYTES:
+            raise CoordinatorError(f"the answer has more than {_MOST_BYTES} bytes")
+    return bytes(read)

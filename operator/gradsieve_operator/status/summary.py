@@ -77,7 +77,7 @@ def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
         "lastSampleTime": written(taken),
         "step": int(sample["step"]),
         "stepMilliseconds": round(1000 * step),
-        "waitPercent": min(100, round(100 * wait / step)) if step > 0 else 0,
+        "waitPercent": round(min(100.0, 100 * wait / step)) if step > 0 else 0,
         "wireBytesPerStep": round(sample.get("wireBytesPerStep", 0)),
         "densityPermille": None if density is None else round(density),
         "committedStep": world.coordinator.committed_step if world.coordinator is not None else None,

@@ -1,0 +1,94 @@
+"""What a coordinator says of itself. Its pod is the user's: nothing in it is taken for what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gradsieve_operator import contract
+from gradsieve_operator.decide import CoordinatorStatus
+from gradsieve_operator.errors import SpecError
+from gradsieve_operator.spec.fields import Fields
+from gradsieve_operator.spec.values import LABEL_VALUE, MAX_DENSITY, MAX_LABEL_VALUE, MAX_SLOTS, MAX_WORKERS
+
+_STATES: Final = (
+    contract.STATE_WAITING,
+    contract.STATE_STARTING,
+    contract.STATE_RUNNING,
+    contract.STATE_SUCCEEDED,
+    contract.STATE_FAILED,
+    contract.STATE_LOST,
+)
+_MOST_HOSTS: Final = 4 * MAX_WORKERS
+"""A job may grow to twice its size, and a host's last incarnation may be there beside the next."""
+
+_MOST_RANKS: Final = MAX_WORKERS * MAX_SLOTS
+_MANY: Final = 2**53 - 1
+_LONGEST_MESSAGE: Final = 4096
+_LAST_TIME, _LONGEST_STEP = 1e11, 1e9
+"""Seconds; what is more fits into no field of the job's status."""
+
+
+def read_status(found: Mapping[str, Any]) -> CoordinatorStatus:
+    """Read a coordinator's status; telemetry that is not as it must be, which rank 0 has sent, is left out.
+
+    Raises:
+        SpecError: a field is not as it must be.
+    """
+    fields = Fields(found, "status")
+    plan = fields.object("plan")
+    registered = [
+        Fields.of(each, fields.at("registered")) for each in fields.items("registered", _MOST_HOSTS)
+    ]
+    try:
+        telemetry, committed = _telemetry(fields), fields.number("committedStep", 0, _MANY)
+    except SpecError:
+        telemetry, committed = {}, None
+    return CoordinatorStatus(
+        generation=fields.number_or("generation", 0, 0, _MANY),
+        state=fields.word_or("state", contract.STATE_WAITING, _STATES),
+        connected=frozenset(_host(each) for each in registered if each.flag("connected", default=False)),
+        missing=_hosts(fields, "missing"),
+        lost=_hosts(fields, "lostHosts"),
+        message=str(found.get("message") or "")[:_LONGEST_MESSAGE],
+        plan_generation=plan.number_or("generation", 0, 0, _MANY),
+        applied_plan=plan.number_or("appliedGeneration", 0, 0, _MANY),
+        telemetry=telemetry,
+        committed_step=committed,
+    )
+
+
+def _telemetry(fields: Fields) -> dict[str, Any]:
+    """Return of the last sample what the job's status shows; empty before the first."""
+    if not fields.has("telemetry"):
+        return {}
+    sample = fields.object("telemetry")
+    ranks = [Fields.of(each, sample.at("ranks")) for each in sample.items("ranks", _MOST_RANKS)]
+    optional = {"wireBytesPerStep": float(_MANY), "densityPermille": float(MAX_DENSITY)}
+    return {
+        "time": _amount(sample, "time", _LAST_TIME),
+        "step": sample.number_or("step", 0, 0, _MANY),
+        "stepSeconds": _amount(sample, "stepSeconds", _LONGEST_STEP),
+        "waitSeconds": _amount(sample, "waitSeconds", _LONGEST_STEP),
+        **{name: _amount(sample, name, most) for name, most in optional.items() if sample.has(name)},
+        "ranks": [
+            {"host": _host(rank), "stepSeconds": _amount(rank, "stepSeconds", _LONGEST_STEP)}
+            for rank in ranks
+        ],
+    }
+
+
+def _amount(fields: Fields, name: str, most: float) -> float:
+    """Return a number that need not be whole; infinity and what is not a number are above any ``most``."""
+    found = fields.values.get(name)
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= most:
+        raise fields.error(name, f"must be a number from 0 to {most:g}")
+    return found
+
+
+def _host(fields: Fields) -> str:
+    return fields.name("host", LABEL_VALUE, MAX_LABEL_VALUE) or ""
+
+
+def _hosts(fields: Fields, name: str) -> tuple[str, ...]:
+    return tuple(_host(Fields({"host": each}, fields.at(name))) for each in fields.items(name, _MOST_HOSTS))
