@@ -1,11 +1,24 @@
-"""How the tests are shared out between processes (pytest-xdist, ``-n 2``)."""
+"""How the tests are shared out between processes (pytest-xdist, ``-n 2``), and what hypothesis may do."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is. In CI the examples are the same each time: new ones
+# are for those who can look at what they find.
+settings.register_profile(
+    "tests",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile("tests")
 
 
 @pytest.hookimpl(optionalhook=True)

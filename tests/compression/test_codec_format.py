@@ -229,7 +229,7 @@ def test_the_documented_checksum_is_the_one_that_is_computed():
         assert names["checksum"](data) == checksum(data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     positions=st.one_of(
         st.sets(st.integers(0, 400), max_size=300),

@@ -44,7 +44,7 @@ def attempt(unsealed: bytes, elements: int) -> None:
     assert valid(decoded, elements)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     body=st.binary(max_size=60),
     index_coding=st.integers(0, 5),
@@ -84,7 +84,7 @@ VALID = st.tuples(
 CHANGES = st.lists(st.tuples(st.integers(5, 400), st.integers(0, 255)), max_size=4)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(first=VALID, second=VALID, changes=CHANGES, cut=st.integers(8, 400), paste=st.integers(8, 400))
 def test_changed_cut_and_spliced_payloads_are_refused_or_valid(first, second, changes, cut, paste):
     (payload, elements), (other, _) = first, second
@@ -96,7 +96,7 @@ def test_changed_cut_and_spliced_payloads_are_refused_or_valid(first, second, ch
         attempt(bytes(data), elements)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(first=VALID, second=VALID, changes=CHANGES, swap=st.booleans())
 def test_changed_bodies_are_refused_or_valid(first, second, changes, swap):
     (payload, elements), (other, _) = first, second

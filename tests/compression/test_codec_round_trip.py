@@ -38,7 +38,7 @@ def patterns(values: torch.Tensor) -> torch.Tensor:
     return values.view(torch.int32)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     entries=st.dictionaries(st.one_of(st.integers(0, 300), st.integers(0, 150_000)), FINITE, max_size=60),
     beyond=st.integers(1, 70_000),
@@ -95,7 +95,7 @@ def test_the_smallest_coding_is_chosen(indices, elements, coding, index_bytes):
     assert decoded.indices is None or decoded.indices.tolist() == indices
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     gaps=st.lists(st.one_of(st.integers(0, 3), st.integers(0, 300), st.integers(0, 2**20)), max_size=400),
     beyond=st.integers(0, 1000),
@@ -181,7 +181,7 @@ def test_positions_beyond_single_and_integer_precision_are_exact(base, spacing):
     assert decoded.values.tolist() == [float(i) for i in range(2001)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     parts=st.lists(st.lists(st.integers(0, 999), unique=True, max_size=8), min_size=1, max_size=6),
     value_dtype=st.sampled_from(DTYPES),

@@ -16,7 +16,7 @@ def patterns(values: torch.Tensor) -> torch.Tensor:
     return values.view(torch.int32)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(values=st.lists(FINITE, max_size=40), value_dtype=st.sampled_from(FLOATS))
 def test_values_are_rounded_to_nearest_and_stay_finite(values, value_dtype):
     given_ = torch.tensor(values, dtype=torch.float32)
@@ -39,7 +39,7 @@ def test_rounding_is_that_of_torch_all_over_the_range(value_dtype, step):
     assert torch.equal(patterns(sent_values(numbers, value_dtype)), patterns(expected))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     values=st.lists(FINITE, min_size=1, max_size=40),
     bits=st.sampled_from([8, 4, 2]),
@@ -71,7 +71,7 @@ def test_groups_with_nothing_to_measure_are_exact(value_dtype, values):
 EXPONENTS = st.sampled_from([1.0, 1e-3, 1e-20, 1e-39, 1e-44, 1e30])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     scales=st.lists(EXPONENTS, min_size=1, max_size=3),
     specials=st.lists(st.sampled_from([0.0, -0.0, 1e-45, -1.1e-38, 3.4028234663852886e38]), max_size=4),

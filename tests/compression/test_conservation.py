@@ -41,7 +41,7 @@ def received(payload: torch.Tensor, elements: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("make", RULES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32),
     elements=st.integers(1, 3000),

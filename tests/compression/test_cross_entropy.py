@@ -26,7 +26,7 @@ def case(shape: str, seed: int = 0, ignored: bool = False) -> tuple[torch.Tensor
     return logits, target
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     shape=st.sampled_from(list(SHAPES)),
     seed=st.integers(0, 10**6),

@@ -21,7 +21,7 @@ FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(values=st.lists(FINITE, max_size=60))
 def test_every_value_arrives_exactly_and_nothing_is_left(make, values):
     gradient = torch.tensor(values)

@@ -46,9 +46,7 @@ DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 # A program takes the interpreter some 10 ms: few examples, and no search for the smallest that fails.
 EXAMPLES = 5 if INTERPRETED else 200
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate] + ([] if INTERPRETED else [Phase.shrink])
-LAW = settings(
-    max_examples=EXAMPLES, phases=PHASES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+LAW = settings(max_examples=EXAMPLES, phases=PHASES, suppress_health_check=[HealthCheck.too_slow])
 RULES = [
     TopKSelector(),
     LaplaceSelector((0.8, 1.25)),

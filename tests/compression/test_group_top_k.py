@@ -23,7 +23,7 @@ def by_definition(values: list[float], group_size: int, density: str) -> list[in
     return kept
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     values=VALUES, group_size=st.integers(1, 40), density=st.sampled_from(["0.01", "0.1", "0.29", "0.5", "1"])
 )

@@ -23,7 +23,7 @@ STEPS = steps(st.one_of(st.integers(0, 130), st.integers(1000, 4200)))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(threads=THREADS, step=STEPS, scale=SCALE, density=DENSITY, warm=WARM)
 def test_cpu_loops_select_what_the_reference_selects(rule, threads, step, scale, density, warm):
     gradient, residual = step
@@ -37,7 +37,7 @@ def test_cpu_loops_select_what_the_reference_selects(rule, threads, step, scale,
         assert same_bits(cpu.tensor(), reference.tensor())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     threads=THREADS,
     step=STEPS,
@@ -78,7 +78,7 @@ def test_what_is_not_finite_is_among_the_values_of_every_kernel(rule, bad):
         assert not rule.select(source, 0.01, 2.5).values.isfinite().all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(threads=THREADS, step=STEPS)
 def test_the_mean_magnitude_is_the_same_everywhere(threads, step):
     numbers_N = step[0]
@@ -90,7 +90,7 @@ def test_the_mean_magnitude_is_the_same_everywhere(threads, step):
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(threads=THREADS, step=STEPS, density=DENSITY, warm=WARM, share=st.sampled_from([1.0, 0.75, 0.0]))
 def test_what_is_left_of_a_selection_is_the_same_everywhere(rule, threads, step, density, warm, share):
     gradient, residual = step

@@ -21,7 +21,7 @@ def band(count: int) -> tuple[int, int]:
     return math.ceil(Fraction("0.8") * count), math.floor(Fraction("1.25") * count)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(values=VALUES, density=st.floats(0.01, 0.99), warm=WARM)
 def test_the_number_kept_is_in_the_band_whenever_there_are_enough_non_zeros(values, density, warm):
     accumulated = torch.tensor(values)
@@ -34,7 +34,7 @@ def test_the_number_kept_is_in_the_band_whenever_there_are_enough_non_zeros(valu
         assert fewest <= selection.indices.numel() <= most
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(values=VALUES, density=st.floats(0.01, 0.99), warm=WARM)
 def test_all_above_the_threshold_are_kept_and_of_those_at_it_the_first(values, density, warm):
     accumulated = torch.tensor(values)

@@ -20,7 +20,7 @@ def noise(seed: int = 5, elements: int = 50_000) -> torch.Tensor:
     return torch.randn(elements, generator=torch.Generator().manual_seed(seed))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(values=VALUES, density=st.floats(0.01, 1.0), warm=WARM)
 def test_a_selection_is_in_the_band_or_all_there_is_and_holds_no_zeros(values, density, warm):
     accumulated = torch.tensor(values)

@@ -16,7 +16,7 @@ def begin(gradient: torch.Tensor, clip_norm: float, unscale: float = 1.0) -> tor
     return ClippedFeedback(NoResidual(), clip_norm).begin(gradient, unscale).tensor()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=1, max_size=50),
     clip_norm=st.floats(1e-3, 1e3),

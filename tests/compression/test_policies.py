@@ -100,7 +100,7 @@ def test_a_policy_that_wants_the_threshold_found_anew_gets_it():
 
 
 @pytest.mark.parametrize("make", ADAPTIVE)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(skipped=st.lists(st.integers(0, 11), max_size=6))
 def test_steps_that_were_rolled_back_leave_no_trace(make, skipped):
     layer, twin = (LayerCompressor(make(0.01), 4000) for _ in range(2))

@@ -18,7 +18,7 @@ def left(compressor: LayerCompressor) -> torch.Tensor:
     return compressor.state_dict()["feedback"]["residual"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32),
     elements=st.integers(1, 3000),

@@ -17,7 +17,7 @@ def select(accumulated: torch.Tensor, density: float = 0.01, seed: int = 0):
     return SampledSelector(0.01, BAND, seed).select(accumulated, density, None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     elements=st.integers(1, 40_000),
@@ -65,7 +65,7 @@ def test_a_sample_that_saw_only_the_largest_is_corrected_downwards():
 
 
 @given(elements=st.integers(1, 10**6), fraction=st.floats(0.001, 1), seed=st.integers(0, 10**9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_sample_has_one_place_in_each_stretch(elements, fraction, seed):
     sampled = max(1, int(elements * fraction))
     places = sample_places(elements, sampled, seed, CPU)

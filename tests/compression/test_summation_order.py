@@ -18,7 +18,7 @@ def wide(seed: int, elements: int) -> torch.Tensor:
     return values * torch.exp(6 * torch.randn(elements, generator=generator))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32), elements=st.integers(2, 5000))
 def test_a_permutation_changes_neither_threshold_nor_number(seed, elements):
     values = wide(seed, elements)
@@ -46,7 +46,7 @@ def test_the_number_of_threads_changes_nothing(rule):
     assert torch.equal(alone.indices, together.indices)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(values=st.lists(st.floats(-(2.0**127), 2.0**127, width=32), min_size=1, max_size=100))
 def test_the_mean_magnitude_is_that_of_exact_arithmetic_to_fixed_point_resolution(values):
     tensor = torch.tensor(values)

@@ -20,7 +20,7 @@ def by_definition(values: list[float], count: int) -> list[int]:
     return sorted(order[:count])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     values=VALUES, density=st.floats(0.001, 1.0), warm=st.one_of(st.none(), st.floats(0, 2.0**127, width=32))
 )

@@ -215,7 +215,7 @@ def running_world():
 RUNNING = running_world()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=4))
 def test_whatever_it_says_is_refused_or_fits_into_the_job_s_status(changes):
     said = json.loads(json.dumps(WELL))

@@ -392,7 +392,7 @@ def test_deleted_certificates_mean_new_pods():
 EVENTS = st.sampled_from(["kill", "delete", "down", "up", "steal", "give back", "quota", "no quota", "crash"])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(EVENTS, st.integers(0, 7), st.integers(0, 6)), max_size=25), st.booleans())
 def test_whatever_happens_the_job_ends_well_and_nothing_is_made_twice(events, elastic):
     group = jobs.group("worker", 3, **({"minReplicas": 2} if elastic else {}))

@@ -90,14 +90,14 @@ def possible(world: Cluster, wanted) -> bool:
     return any(is_allowed(world, wanted, dict(zip(names, chosen, strict=True))) for chosen in choices)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(nodes(), loads(), gangs())
 def test_a_placement_is_found_exactly_when_there_is_one(made, there, wanted):
     world = cluster(*made, loads=there)
     assert isinstance(plan(world, wanted), Assignment) == possible(world, wanted)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(nodes(), loads(), gangs())
 def test_nothing_is_over_committed_and_no_gang_is_split(made, there, wanted):
     world = cluster(*made, loads=there)
@@ -109,7 +109,7 @@ def test_nothing_is_over_committed_and_no_gang_is_split(made, there, wanted):
         assert all(amount <= world.free(*where) for where, amount in used(found).items())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(nodes(), loads(), gangs(), st.randoms(use_true_random=False))
 def test_the_order_in_which_things_arrive_does_not_matter(made, there, wanted, random):
     shuffled, mixed = list(made), list(there)
@@ -118,7 +118,7 @@ def test_the_order_in_which_things_arrive_does_not_matter(made, there, wanted, r
     assert plan(cluster(*made, loads=there), wanted) == plan(cluster(*shuffled, loads=tuple(mixed)), wanted)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(nodes(), loads(), gangs(), st.data())
 def test_more_room_never_takes_a_placement_away(made, there, wanted, data):
     if isinstance(plan(cluster(*made, loads=there), wanted), Assignment):
@@ -128,7 +128,7 @@ def test_more_room_never_takes_a_placement_away(made, there, wanted, data):
         assert isinstance(plan(cluster(*larger, loads=there), wanted), Assignment)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(nodes(), loads(), gangs())
 def test_what_is_missing_is_said_in_a_sentence(made, there, wanted):
     found = plan(cluster(*made, loads=there), wanted)

@@ -66,7 +66,7 @@ def test_a_higher_priority_goes_before_a_longer_wait():
     assert overtaken(important, [old, important]) == ()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 4), st.lists(st.tuples(st.integers(1, 2), st.integers(1, 4)), min_size=12, max_size=12))
 def test_a_big_job_behind_an_endless_stream_of_small_ones_starts(size, stream):
     """Each tick small jobs (pods, ticks that they run) arrive."""
@@ -91,7 +91,7 @@ def test_a_big_job_behind_an_endless_stream_of_small_ones_starts(size, stream):
     raise AssertionError(f"overtaken {count} times and still waiting")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1), st.integers(0, 4)), min_size=1, max_size=5))
 def test_all_who_are_told_to_start_fit_together(jobs):
     """Each job decides for itself, on the same picture; nevertheless no two get the same place."""

@@ -20,6 +20,10 @@ def submit(server, *groups, **spec) -> None:
     server.objects[JOB, "research", "digits"] = jobs.body(*groups, **spec)
 
 
+def reasons(server) -> list[str]:
+    return [event["reason"] for event in server.all("v1/events").values()]
+
+
 async def test_a_job_gets_all_of_its_children_and_is_admitted_once_they_are_bound(server):
     submit(server)
     async with running():
@@ -28,6 +32,7 @@ async def test_a_job_gets_all_of_its_children_and_is_admitted_once_they_are_boun
         await until(lambda: conditions(server)["Admitted"]["reason"] == "Binding")
         bind(server)
         await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed")
+        await until(lambda: reasons(server).count("Placed") == 1)  # posted when the status is written
     order = [
         write.rpartition("/")[2]
         for write in server.writes
@@ -39,9 +44,7 @@ async def test_a_job_gets_all_of_its_children_and_is_admitted_once_they_are_boun
         "digits-workers-tls",
     ]
     assert order[7:10] == ["digits-coordinator-1", "digits-worker-0-1", "digits-worker-1-1"]
-    reasons = [event["reason"] for event in server.all("v1/events").values()]
-    assert reasons.count("Binding") == 1  # Admitted and Running say the same
-    assert reasons.count("Placed") == 1
+    assert reasons(server).count("Binding") == 1  # Admitted and Running say the same
 
 
 async def test_a_job_without_room_creates_nothing_and_says_what_is_missing(server):

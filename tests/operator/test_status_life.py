@@ -227,7 +227,7 @@ RECORDS = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(RECORDS)
 def test_what_the_operator_recorded_it_reads_again(progress):
     written = without_nulls(record(progress))

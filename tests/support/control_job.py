@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shlex
 import signal
 import socket
@@ -214,10 +215,15 @@ class ControlJob:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that were free a moment ago."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
+    """Return ports that are free, and stay so until they are taken: the kernel gives these to nobody."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
+    for port in random.sample(range(20_000, lowest), 100):
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"no {count} free ports from 20000 to {lowest}")
 
 
 def roster(generation: int, command: list[str], hosts: dict[str, str], slots: int = 1, **more: Any) -> dict:

@@ -61,6 +61,18 @@ def start_rendezvous(job: Job) -> int:
     return int(port)
 
 
+def culprit(failed: Mapping[int, int]) -> int:
+    """Return the rank that most probably failed first, of several whose ends were noticed at the same time.
+
+    The kernel does not tell who ended first. But a rank whose peer is gone ends with Python's status of an
+    exception, 1, so that one with another status is no such victim.
+
+    Args:
+        failed: exit codes by rank, at least one; negative: the signal's number.
+    """
+    return min(failed, key=lambda rank: (failed[rank] == 1, rank))
+
+
 class GlooRanks:
     """Ranks that were started one by one: the first that fails decides the status and ends the others.
 
@@ -91,12 +103,13 @@ class GlooRanks:
 
     def ended(self, children: Mapping[int, int]) -> None:
         """Take note of children that have ended; the first failure ends the others."""
-        for pid in self._ranks.keys() & children.keys():
-            rank, code = self._ranks.pop(pid), children[pid]
-            if code and not self.status:
-                self.status = shell_status(code)
-                self._failure = f"rank {rank} " + _how(code)
-                self.terminate()
+        gone = {self._ranks.pop(pid): children[pid] for pid in self._ranks.keys() & children.keys()}
+        failed = {rank: code for rank, code in gone.items() if code}
+        if failed and not self.status:
+            rank = culprit(failed)
+            self.status = shell_status(failed[rank])
+            self._failure = f"rank {rank} " + _how(failed[rank])
+            self.terminate()
 
     def failure(self) -> str:
         """Which rank failed first and how."""

@@ -60,6 +60,16 @@ def rank_of(pid: int) -> int | None:
     return None
 
 
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal; no if it is gone."""
+    try:
+        status = Path("/proc", str(pid), "status").read_text(errors="replace")
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def send(pid: int, number: signal.Signals) -> None:
     """Send a signal to a process that may be gone already."""
     with suppress(ProcessLookupError, PermissionError):

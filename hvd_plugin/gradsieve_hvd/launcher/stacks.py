@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from gradsieve_hvd.launcher.processes import descendants, rank_of, send
+from gradsieve_hvd.launcher.processes import descendants, handles, rank_of, send
 
 _ANSWER_SECONDS = 3.0
 _SETTLED_SECONDS = 0.1
@@ -16,13 +16,14 @@ def show_stacks(folder: Path) -> str:
     """Text with the stacks of every rank's Python processes.
 
     1. Every interpreter below a rank has left a file named by its process id in ``folder`` (see
-       ``startup/sitecustomize.py``) and writes its stacks there on SIGUSR1. Nobody else is signalled, since
-       the signal would end a program that does not expect it.
+       ``startup/sitecustomize.py``) and writes its stacks there on SIGUSR1. Nobody else is signalled, nor one
+       that does not handle the signal (another program by now), since it would end.
     2. Wait until all have answered and none goes on writing; a stopped process does not answer.
     3. Show what was written since, by rank.
     """
     ranks = {pid: rank for pid in descendants() if (rank := rank_of(pid)) is not None}
-    before = {pid: size for pid in ranks if (size := _size(folder / str(pid))) is not None}
+    told = [pid for pid in ranks if handles(pid, signal.SIGUSR1)]
+    before = {pid: size for pid in told if (size := _size(folder / str(pid))) is not None}
     for pid in before:
         send(pid, signal.SIGUSR1)
     _wait(folder, before)

@@ -74,6 +74,8 @@ def undisturbed(cluster, operator, places, tmp_path_factory):
         calm = Lives(cluster, namespace)
         calm.live(lives(cluster), 240)
         cluster.retry(lambda: proxy.quiet(3.0), 60)
+        # Those jobs are gone, and what they owned soon after them.
+        cluster.retry(lambda: not any(calm.remains(name)["children"] for name in ("expired", "deleted")), 60)
         remains = {name: calm.remains(name) for name in lives(cluster)}
     cluster.kubectl("--namespace", namespace, "delete", "hvj", "--all", "--wait=false")
     reconcile, kinds = Reconcile(), set()

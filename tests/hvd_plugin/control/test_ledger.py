@@ -304,4 +304,4 @@ class Job(RuleBasedStateMachine):
 
 
 TestJob = Job.TestCase
-TestJob.settings = settings(deadline=None, max_examples=80, stateful_step_count=25)
+TestJob.settings = settings(max_examples=80, stateful_step_count=25)

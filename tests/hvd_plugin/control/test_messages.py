@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradsieve_hvd.control.fields import MOST_BYTES, Fields, Refused
@@ -135,7 +135,6 @@ VALUES = st.recursive(
 
 
 @pytest.mark.parametrize(("kind", "good"), KINDS, ids=lambda value: getattr(value, "__name__", ""))
-@settings(deadline=None)
 @given(data=st.data())
 def test_a_changed_message_is_read_or_refused_and_never_anything_else(kind, good, data):
     name = data.draw(st.sampled_from([*good, "extra"]))
@@ -146,7 +145,6 @@ def test_a_changed_message_is_read_or_refused_and_never_anything_else(kind, good
     assert refusal is None or (refusal.status == 400 and len(str(refusal)) < 400)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 @example(b"{}")
 def test_any_bytes_are_a_json_object_or_refused(data):

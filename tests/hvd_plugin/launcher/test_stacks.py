@@ -33,7 +33,7 @@ def sections(err):
 
 
 def test_a_time_out_shows_the_stack_of_every_rank_and_ends_the_job(launcher):
-    done = launcher.run("-np", "4", "--timeout", "6", "--", "python", "-c", HANG)
+    done = launcher.run("-np", "4", "--timeout", "15", "--", "python", "-c", HANG)
     assert done.returncode == 124
     stacks = sections(done.stderr)
     assert set(stacks) == {0, 1, 2, 3}
@@ -45,13 +45,13 @@ def test_a_time_out_shows_the_stack_of_every_rank_and_ends_the_job(launcher):
 def test_python_below_another_program_shows_its_stack_too(launcher, tmp_path):
     script = tmp_path / "hang.py"
     script.write_text("import time\ndef hangs(): time.sleep(1000)\nhangs()\n")
-    done = launcher.run("-np", "2", "--timeout", "3", "--", "sh", "-c", f"python3 {script}; true")
+    done = launcher.run("-np", "2", "--timeout", "8", "--", "sh", "-c", f"python3 {script}; true")
     assert done.returncode == 124
     assert [stack.count("in hangs") for stack in sections(done.stderr).values()] == [1, 1]
 
 
 def test_a_program_that_is_not_python_is_said_to_have_no_stack(launcher):
-    done = launcher.run("-np", "2", "--timeout", "2", "--", "sleep", "1000")
+    done = launcher.run("-np", "2", "--timeout", "6", "--", "sleep", "1000")
     assert done.returncode == 124
     assert done.stderr.count("no Python interpreter") == 2
 
@@ -65,6 +65,21 @@ def test_stacks_can_be_asked_for_while_the_job_goes_on(launcher, number):
     process.send_signal(number)
     lines = []
     while sum("never_comes" in line or "waits_for" in line for line in lines) < 4:
+        lines.append(process.stderr.readline())
+    assert process.poll() is None
+    process.terminate()
+    process.communicate(timeout=60)
+    assert launcher.left_over() == []
+
+
+def test_a_program_that_python_has_become_is_not_ended_by_the_question(launcher):
+    become = "import os; os.execvp('sh', ['sh', '-c', 'echo ready; exec sleep 1000'])"
+    process = launcher.start("-np", "2", "--", "python", "-c", become)
+    for _ in range(2):
+        assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGUSR1)
+    lines = []
+    while sum("no Python interpreter" in line for line in lines) < 2:
         lines.append(process.stderr.readline())
     assert process.poll() is None
     process.terminate()

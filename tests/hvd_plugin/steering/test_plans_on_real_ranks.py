@@ -99,7 +99,7 @@ def _plans_of_all_kinds(
     with SmallCoordinator(folder / "tls" / "coordinator", plan, first.port) as second:
         samples["again"] = second.wait_for(lambda sample: sample["appliedPlanGeneration"] == 7)
         (folder / "stop").touch()
-    return samples, (last, second.samples[0]["step"])
+    return samples, (last, samples["again"]["step"])
 
 
 def _start(folder: Path, port: int, log: Any) -> subprocess.Popen[str]:

@@ -52,7 +52,7 @@ def test_torchs_own_checksums_are_on_again_afterwards(tmp_path: Path) -> None:
     assert torch.serialization.get_crc32_options()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_truncated_or_changed_file_is_noticed(tmp_path: Path, data: st.DataObject) -> None:
     whole = written(tmp_path).read_bytes()
