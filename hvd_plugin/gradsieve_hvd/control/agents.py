@@ -185,9 +185,11 @@ class Agents:
                 self._answers[ask] = incarnation, future
                 answers[future] = incarnation
                 await connection.send({"type": "end", "id": run, "ask": ask})
-        late = (await asyncio.wait(answers, timeout=seconds))[1] if answers else set()
-        for ask in [ask for ask, (_, future) in self._answers.items() if future in answers]:
-            del self._answers[ask]
+        try:
+            late = (await asyncio.wait(answers, timeout=seconds))[1] if answers else set()
+        finally:
+            for ask in [ask for ask, (_, future) in self._answers.items() if future in answers]:
+                del self._answers[ask]
         return [answers[future] for future in late]
 
     def message(self, incarnation: Incarnation, fields: Fields) -> None:

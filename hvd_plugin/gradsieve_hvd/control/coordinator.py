@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gradsieve.errors import LaunchError
 from gradsieve_hvd.control.agent_connection import AgentConnection
@@ -23,6 +23,7 @@ from gradsieve_hvd.control.names import CLOSE_REPLACED, GLOO, LOST
 from gradsieve_hvd.control.rank_group import RankGroup, Setting
 from gradsieve_hvd.control.status import status_json
 
+_Work = TypeVar("_Work")
 _STOP_SECONDS = 20.0
 _log = logging.getLogger("gradsieve.coordinator")
 
@@ -78,8 +79,11 @@ class Coordinator:
         return self.ledger.end
 
     async def terminate(self) -> None:
-        """End the ranks, because this process is told to end."""
-        await self.stop("the coordinator was told to end")
+        """End the ranks, because this process is told to end; those that do not are left to their agents."""
+        try:
+            await self.stop("the coordinator was told to end")
+        except TimeoutError:
+            _log.error("some ranks have not ended after %.0f s: their agents go on", _STOP_SECONDS)
 
     async def close(self, status: int) -> None:
         """Tell the agents that the job is over."""
@@ -97,7 +101,7 @@ class Coordinator:
             _log.info("roster of generation %d: %d hosts", roster.generation, len(roster.hosts))
         for who in fenced:
             self._departures.fence(who)
-        self._notify()
+        self._changed.set()
 
     async def agent_registered(self, registration: Registration, connection: AgentConnection) -> None:
         """Take an agent in, or raise :class:`Refused`."""
@@ -111,7 +115,7 @@ class Coordinator:
             await old.close(CLOSE_REPLACED, "replaced by a newer connection")
         if self.ledger.started_generation is not None or not self._may_take_part(who):
             await self._agents.end_unknown(registration)
-        self._notify()
+        self._changed.set()
 
     def _may_take_part(self, incarnation: Incarnation) -> bool:
         """Whether its ranks may train on under a new coordinator, until that can start the job anew."""
@@ -134,7 +138,7 @@ class Coordinator:
             self.ledger.stop(reason)
         else:
             self._stop_reason = reason
-            self._notify()
+            self._changed.set()
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._idle.wait()
 
@@ -151,12 +155,7 @@ class Coordinator:
         self.started_at.append(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         _log.info("generation %d: starting %d ranks (%s)", roster.generation, roster.size, roster.backend)
         try:
-            await self._departures.over()
-            # What an earlier coordinator has started may still run there.
-            await self._end_on_hosts(roster)
-            self._ranks = self._group(roster)
-            end = await self._watch(self._ranks)
-            await self._ranks.end()
+            end = await self._start_and_watch(roster)
             gone = await self._end_on_hosts(self.ledger.roster or roster)
             await self._conclude(end, gone)
         except LaunchError as error:
@@ -177,24 +176,41 @@ class Coordinator:
             return GlooRanks(setting)
         return MpiRanks(setting, self._children, self._folder)
 
-    async def _watch(self, ranks: RankGroup) -> End | None:
-        """Wait until the ranks have ended, or must be; returns how they did."""
+    async def _start_and_watch(self, roster: Roster) -> End | None:
+        """Start the ranks and wait for their end; returns how they ended, None if they had to.
+
+        What must end before its ranks are started never starts them.
+        """
+        ranks = self._ranks = self._group(roster)
+        freeing = asyncio.create_task(self._free_hosts(roster))
+        await self._done_or_must_end(freeing, ranks)
+        freeing.cancel()
+        if self._must_end(ranks):
+            return None
         running = asyncio.create_task(ranks.run())
         try:
-            while not running.done() and not self._must_end(ranks):
-                self._changed.clear()
-                changed = asyncio.create_task(self._changed.wait())
-                await asyncio.wait({running, changed}, return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
-                await self._reopen_places()
-                if self.ledger.roster is not None:
-                    ranks.hosts_changed(self.ledger.roster)
-            return running.result() if running.done() else None
+            return await self._done_or_must_end(running, ranks)
         finally:
-            if not running.done():
-                await ranks.end()
-                await asyncio.wait({running}, timeout=END_SECONDS)
-                running.cancel()
+            await ranks.end()
+            await asyncio.wait({running}, timeout=END_SECONDS)
+            running.cancel()
+
+    async def _free_hosts(self, roster: Roster) -> None:
+        await self._departures.over()
+        # What an earlier coordinator has started may still run there.
+        await self._end_on_hosts(roster)
+
+    async def _done_or_must_end(self, work: asyncio.Task[_Work], ranks: RankGroup) -> _Work | None:
+        """Wait for ``work``; None if the ranks must end before it is done."""
+        while not work.done() and not self._must_end(ranks):
+            self._changed.clear()
+            if self.ledger.roster is not None:
+                ranks.hosts_changed(self.ledger.roster)
+            changed = asyncio.create_task(self._changed.wait())
+            await asyncio.wait({work, changed}, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+            await self._reopen_places()
+        return work.result() if work.done() else None
 
     async def _reopen_places(self) -> None:
         """On plain hosts, let new agents join a running elastic job in the place of lost ones."""
@@ -260,7 +276,7 @@ class Coordinator:
                 self._ranks.host_lost()
                 self._to_reopen.append(incarnation.host)
                 self.ledger.lost_hosts = tuple(self._lost_now)
-        self._notify()
+        self._changed.set()
 
     def _all_run(self) -> None:
         self.ledger.running()
@@ -270,9 +286,6 @@ class Coordinator:
         self.ledger.rank_zero_host = rank_zero_host
         self.ledger.lost_hosts = ()
         self._lost_now.clear()
-
-    def _notify(self) -> None:
-        self._changed.set()
 
     async def _wait(self, seconds: float | None) -> bool:
         try:

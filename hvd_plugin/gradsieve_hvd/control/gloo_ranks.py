@@ -80,7 +80,6 @@ class GlooRanks:
         3. A host is lost: the others meet again without it, or with its successor; if they cannot, the ranks
            have failed because of the loss.
         """
-        self.hosts_changed(self._setting.roster)
         rendezvous = Rendezvous(lambda plan: self._soon(self._assigned, list(plan)))
         fewest = self._setting.roster.fewest_ranks
         timeout = int(os.environ.get("HOROVOD_ELASTIC_TIMEOUT", _ELASTIC_SECONDS))

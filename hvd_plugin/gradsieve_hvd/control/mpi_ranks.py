@@ -97,6 +97,7 @@ class MpiRanks:
         self._children = children
         self._folder = folder
         self._mpirun: Child | None = None
+        self._must_end = False
         self._daemons: dict[str, RemoteRun] = {}
         self._all_started = asyncio.Event()
         self._filters = {STDOUT: OutputFilter(tagged=True), STDERR: OutputFilter(tagged=True)}
@@ -118,6 +119,8 @@ class MpiRanks:
         handover = Handover(socket, self._start_daemon)
         await handover.open()
         try:
+            if self._must_end:
+                return End(1, "the ranks had to end before they were started")
             environment = mpirun_environment(
                 os.environ, folder=self._folder, socket=socket, root=os.geteuid() == 0
             )
@@ -129,7 +132,8 @@ class MpiRanks:
             socket.unlink(missing_ok=True)
 
     async def end(self) -> None:
-        """Ask ``mpirun`` to end, and kill it if it does not."""
+        """Ask ``mpirun`` to end, and kill it if it does not; one that was not started yet never is."""
+        self._must_end = True
         if self._mpirun is None:
             return
         for number in (SIGTERM, SIGKILL):

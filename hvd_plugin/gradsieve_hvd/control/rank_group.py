@@ -59,7 +59,7 @@ class RankGroup(Protocol):
         """End what runs on this machine for them; the hosts' agents end the rest."""
 
     def hosts_changed(self, roster: Roster) -> None:
-        """Another roster is in force, or a host came or went."""
+        """Another roster is in force, or a host came or went; also called before the start."""
 
     def host_lost(self) -> None:
         """A host was lost; only called if the others go on."""
