@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -30,6 +31,10 @@ from gradsieve_operator.errors import OperatorError
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
 from gradsieve_operator.status import record
+
+_FAILING_SECONDS = 10.0
+"""An error that lasts for so long is a refusal too: a webhook that cannot be reached is an internal error of
+the server's, one that can may choose its status, and meanwhile a half-made gang would hold its places."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +65,8 @@ class Executor:
     async def carry_out(self, actions: Sequence[Action], seen: Seen, memory: Memory) -> bool:
         """Do ``actions`` in their order; returns whether all of them were done.
 
-        The first one that is refused ends the round: ``memory.refused`` then says why, and the next decision
-        starts from what stands.
+        The first one that is refused, or that the server has failed to do for a while, ends the round:
+        ``memory.refused`` then says why, and the next decision starts from what stands.
 
         Raises:
             ApiError: the server failed or did not answer; what was done stands, and is seen the next time.
@@ -81,13 +86,15 @@ class Executor:
         except (ApiError, NotOurs) as error:
             if self._planning is not None:
                 self._planning.withdraw(pods)
-            if isinstance(error, ApiError) and not (error.refusal and makes):
+            if isinstance(error, ApiError) and not (makes and _final(error, seen, memory)):
                 raise
             memory.refused = str(error)
             return False
         except CoordinatorError as error:
             _log.info("%s/%s: %s", job.namespace, job.name, error)
             return False
+        if makes:
+            memory.failing_since = None
         return True
 
     async def _do(self, action: Action, job: HorovodJob, seen: Seen, memory: Memory) -> None:
@@ -131,6 +138,14 @@ class Executor:
         for secret in secrets:
             await self._apply(secret, job)
         memory.secrets, memory.context = {}, None
+
+
+def _final(error: ApiError, seen: Seen, memory: Memory) -> bool:
+    """Whether it makes no sense, or has made none for a while, to try again at once."""
+    if not error.refusal and memory.failing_since is None:
+        memory.failing_since = seen.world.now
+    lasting = memory.failing_since is not None and time.time() - memory.failing_since >= _FAILING_SECONDS
+    return error.refusal or lasting
 
 
 def job_path(job: HorovodJob) -> str:

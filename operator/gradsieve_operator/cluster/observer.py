@@ -33,7 +33,8 @@ class Memory:
         secrets: name -> Secret.
         context: of TLS, made from them.
         children: kind and name of what was applied.
-        refused: why the API server refused a pod in the last round.
+        refused: why the API server refused a child in the last round.
+        failing_since: when it began to fail to make children, seconds since the epoch; None when it does not.
         compression: what the job and its policy last said.
     """
 
@@ -42,6 +43,7 @@ class Memory:
     context: ssl.SSLContext | None = None
     children: set[tuple[str, str]] = field(default_factory=set)
     refused: str = ""
+    failing_since: float | None = None
     compression: Compression | None = None
 
     def expire(self) -> None:

@@ -137,7 +137,7 @@ class World:
         compression: the job's and its policy's together; None when the job leaves it to the program.
         place: finds nodes; None when the job is not the planner's.
         neighbours: who besides the job's pods may reach them.
-        refused: why the API server refused a pod a moment ago; empty when it did not.
+        refused: why the API server refused a child a moment ago; empty when it did not.
         now: the time.
     """
 
