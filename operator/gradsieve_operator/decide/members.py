@@ -22,13 +22,17 @@ SILENT_SECONDS = 60.0
 _FAREWELL_SECONDS = 15.0
 """An agent ends well when its job does: the coordinator's own end may be seen a little later."""
 
-_HOPELESS = frozenset(
+_CANNOT_START = frozenset(
     {
         "CreateContainerConfigError",
         "CreateContainerError",
+        "ErrImageNeverPull",
         "ErrImagePull",
+        "ImageInspectError",
         "ImagePullBackOff",
         "InvalidImageName",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
     }
 )
 
@@ -126,10 +130,20 @@ def leaves_well(pod: Pod, world: World) -> bool:
     return pod.phase == "Succeeded" and not pod.deleting and just_now
 
 
+def cannot_start(pod: Pod) -> Word | None:
+    """Return what keeps a container of ``pod`` from starting, in its node's words; None when nothing does.
+
+    Before ranks have ever run this is said and no more: another pod would have the same image.
+    """
+    if not pod.alive or pod.reason not in _CANNOT_START:
+        return None
+    return Word("PodStuck", f"{pod.name} cannot start: {pod.reason}: {pod.message}")
+
+
 def _stuck(pod: Pod, world: World) -> Word | None:
-    age = world.now - pod.created
-    if pod.reason in _HOPELESS and world.progress.ran and age >= STUCK_SECONDS:
-        return Word("PodStuck", f"{pod.name} cannot start: {pod.reason}: {pod.message}")
+    stuck = cannot_start(pod)
+    if stuck is not None and world.progress.ran and world.now - pod.created >= STUCK_SECONDS:
+        return stuck
     coordinator, since = world.coordinator, world.progress.changed
     waited = world.now - max(pod.created, since or 0.0)
     missed = coordinator is not None and pod.host in {*coordinator.missing, *coordinator.lost}

@@ -11,7 +11,14 @@ from gradsieve_operator.decide import requests
 from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRoster, Record
 from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete
-from gradsieve_operator.decide.members import Slot, latest_attempt, latest_generation, newest, slots
+from gradsieve_operator.decide.members import (
+    Slot,
+    cannot_start,
+    latest_attempt,
+    latest_generation,
+    newest,
+    slots,
+)
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.world import Pod, World
 
@@ -26,6 +33,7 @@ def steer(world: World, members: Sequence[tuple[Slot, Pod]]) -> Decision:
     2. Another compression than in the last plan: a new generation of the plan.
     3. Both are recorded first, and sent until the coordinator says that it has them.
     4. Pods that are in no roster any more are deleted once the coordinator knows.
+    5. What keeps a pod from starting is said.
     """
     progress = _next_plan(world, _next_roster(world, members, noticed(world)))
     coordinator = world.coordinator
@@ -39,12 +47,14 @@ def steer(world: World, members: Sequence[tuple[Slot, Pod]]) -> Decision:
     if coordinator is not None and progress.plan and coordinator.plan_generation < progress.plan_generation:
         assert world.compression is not None
         actions.append(PutPlan(requests.plan(progress.plan_generation, world.compression)))
+    last = newest(world.pods)
     if knows:
-        last, places = newest(world.pods), {contract.COORDINATOR_HOST, *(s.host for s in slots(world.job))}
+        places = {contract.COORDINATOR_HOST, *(s.host for s in slots(world.job))}
         surplus = (p for p in world.pods if p.alive and (p.host not in places or p != last[p.host]))
         actions.extend(delete(pod, world) for pod in surplus)
     again = _RUNNING_SECONDS if progress.running and knows else _STARTING_SECONDS
-    return Decision(tuple(actions), progress, admitted=placed(), again=again)
+    stuck = next((word for pod in last.values() if (word := cannot_start(pod)) is not None), None)
+    return Decision(tuple(actions), progress, admitted=placed(), degraded=stuck, again=again)
 
 
 def noticed(world: World) -> Progress:

@@ -22,6 +22,7 @@ from gradsieve_operator.resources import (
 from gradsieve_operator.spec import Compression, HorovodJob
 
 _ENDED = ("Succeeded", "Failed")
+_INITIALIZING = "PodInitializing"
 
 
 @dataclass(frozen=True)
@@ -168,10 +169,10 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
     role = labels.get(contract.LABEL_ROLE, "")
     worker = role == contract.ROLE_WORKER
     conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
-    first: Mapping[str, Any] = next(iter(status.get("containerStatuses") or []), {})
+    first = _first_container(spec, status)
     state = first.get("state") or {}
     ended = state.get("terminated") or {}
-    why = ended or state.get("waiting") or {}
+    why = ended or _waiting(state, status)
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -195,6 +196,22 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
         authority=notes.get(AUTHORITY_ANNOTATION, ""),
         origin=notes.get(ORIGIN_ANNOTATION, ""),
     )
+
+
+def _first_container(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the status of the container that trains; the kubelet sorts them by name."""
+    name = next((container["name"] for container in spec.get("containers") or ()), "")
+    found = (each for each in status.get("containerStatuses") or () if each.get("name") == name)
+    return next(found, {})
+
+
+def _waiting(state: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a container waits for; while it waits for init containers, what the first of those does."""
+    own: Mapping[str, Any] = state.get("waiting") or {}
+    if own.get("reason") != _INITIALIZING:
+        return own
+    states = ((each.get("state") or {}).get("waiting") for each in status.get("initContainerStatuses") or ())
+    return next((each for each in states if each and each.get("reason") != _INITIALIZING), own)
 
 
 def _scheduling(conditions: Mapping[str, Any]) -> str:
