@@ -1,10 +1,10 @@
 # The image of training jobs: gradsieve, Horovod built for the image's PyTorch, Open MPI; no SSH, no root.
 # Of several GB, so our tests check this file (hadolint) and do not build it; nor was it built with CUDA.
 #
-#   docker build -t gradsieve .
-#   docker run --rm gradsieve gradsieve demo --quick --out /tmp/demo
+#   docker build -t gradsieve-training .
+#   docker run --rm gradsieve-training gradsieve demo --quick --out /tmp/demo
 #
-# A job's own image starts from it (FROM gradsieve) and adds its program and its packages. With GPUs, give a base that
+# A job's own image starts from it (FROM gradsieve-training) and adds its program and its packages. With GPUs, give a base that
 # has CUDA's compiler and NCCL for the first stage, and one with their libraries for the second:
 #   --build-arg BUILD_BASE=nvidia/cuda:TAG-devel --build-arg BASE=nvidia/cuda:TAG-runtime
 # Both must have the same Python, 3.11 to 3.13, or none: it is then installed from the base's own packages.
