@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-import time
 from typing import Any
 
 from gradsieve_operator.cluster.api import Api, ApiError, path
@@ -13,9 +12,12 @@ from gradsieve_operator.cluster.api import Api, ApiError, path
 DURATION_SECONDS = 15
 """A holder that has not renewed for so long may be replaced."""
 
-_RENEW_SECONDS = 4.0
+_RENEW_SECONDS, _RETRY_SECONDS = 4.0, 1.0
+"""From one renewal's begin to the next; after one that failed. The former is the most that one takes."""
+
 _GIVE_UP_SECONDS = 10.0
-"""A holder that could not renew for so long stops, well before another may begin."""
+"""A holder stops so long after it began its last renewal, whether the server fails or the network hangs:
+others count from when they saw that renewal, which was later, and to more."""
 
 _LEASES = "coordination.k8s.io/v1"
 _log = logging.getLogger(__name__)
@@ -46,14 +48,15 @@ class Lease:
             "spec": {},
         }
         self._seen: tuple[str, str] = ("", "")
-        self._seen_at = time.monotonic()
+        self._seen_at = 0.0
+        self._renewed = 0.0
 
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
-        held = await self._attempt()
+        held = await self._renew(_RENEW_SECONDS)
         while not held:
             await asyncio.sleep(_RENEW_SECONDS / 2)
-            held = await self._attempt()
+            held = await self._renew(_RENEW_SECONDS)
         _log.info("%s leads", self._identity)
 
     async def hold(self) -> None:
@@ -62,17 +65,12 @@ class Lease:
         Raises:
             LeaseLost: another replica may act from now on.
         """
-        renewed = time.monotonic()
+        held: bool | None = True
         while True:
-            await asyncio.sleep(_RENEW_SECONDS)
-            try:
-                async with asyncio.timeout(_RENEW_SECONDS):
-                    held = await self._attempt()
-            except TimeoutError:
-                held = None
-            if held:
-                renewed = time.monotonic()
-            elif held is False or time.monotonic() - renewed > _GIVE_UP_SECONDS:
+            pause = self._renewed + _RENEW_SECONDS - _now() if held else _RETRY_SECONDS
+            await asyncio.sleep(min(pause, self._left()))
+            held = await self._renew(min(_RENEW_SECONDS, self._left()))
+            if held is False or self._left() <= 0:
                 raise LeaseLost
 
     async def release(self) -> None:
@@ -81,6 +79,23 @@ class Lease:
         if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
             lease["spec"].update(holderIdentity="", leaseDurationSeconds=1)
             await self._api.replace(self._where, lease)
+
+    def _left(self) -> float:
+        """Return the seconds until a holder gives up."""
+        return self._renewed + _GIVE_UP_SECONDS - _now()
+
+    async def _renew(self, seconds: float) -> bool | None:
+        """Take or renew the Lease; None when that was not done in time, so that nobody knows."""
+        began = _now()
+        try:
+            async with asyncio.timeout(seconds):
+                held = await self._attempt()
+        except TimeoutError:
+            _log.warning("lease: no answer within %.1f s", seconds)
+            return None
+        if held:
+            self._renewed = began
+        return held
 
     async def _attempt(self) -> bool | None:
         """Take or renew the Lease; None when the server does not answer, so that nobody knows."""
@@ -107,8 +122,8 @@ class Lease:
             return True
         seen = (holder, str(spec.get("renewTime")))
         if seen != self._seen:
-            self._seen, self._seen_at = seen, time.monotonic()
-        return time.monotonic() - self._seen_at > float(spec.get("leaseDurationSeconds") or DURATION_SECONDS)
+            self._seen, self._seen_at = seen, _now()
+        return _now() - self._seen_at > float(spec.get("leaseDurationSeconds") or DURATION_SECONDS)
 
     def _claim(self, spec: dict[str, Any]) -> dict[str, Any]:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -121,3 +136,8 @@ class Lease:
             "acquireTime": spec.get("acquireTime", now) if ours else now,
             "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (not ours),
         }
+
+
+def _now() -> float:
+    """Return the monotonic time that the loop's own waits go by."""
+    return asyncio.get_running_loop().time()
