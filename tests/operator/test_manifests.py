@@ -23,14 +23,14 @@ def test_no_role_has_a_wildcard():
             assert "*" not in rule[part]
 
 
-def test_secrets_are_never_listed_or_watched():
+def test_secrets_are_never_listed_watched_or_deleted():
     verbs = {verb for rule in rules() if "secrets" in rule["resources"] for verb in rule["verbs"]}
-    assert verbs == {"get", "create", "patch", "delete"}
+    assert verbs == {"get", "create", "patch"}
 
 
 def test_the_operator_reads_nodes_and_changes_none():
     verbs = {verb for rule in rules() if "nodes" in rule["resources"] for verb in rule["verbs"]}
-    assert verbs == {"get", "list", "watch"}
+    assert verbs == {"list", "watch"}
 
 
 def test_every_role_that_is_bound_exists():

@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import os
-import sys
 
 import pytest
+from operator_in_memory import running_process
 
 from gradsieve_operator.cluster import operator as module
 from gradsieve_operator.cluster.api import ApiError
@@ -66,26 +65,8 @@ async def test_cancelled_while_it_starts_it_lets_another_lead_at_once(server, po
 
 async def test_the_process_ends_with_an_error_so_that_it_is_started_anew(server):
     server[f"get {JOBS}"] << 503
-    process = await asyncio.create_subprocess_exec(
-        *(
-            sys.executable,
-            "-m",
-            "kopf",
-            "run",
-            "-m",
-            "gradsieve_operator",
-            "--all-namespaces",
-            "--standalone",
-        ),
-        env={**os.environ, "GRADSIEVE_OPERATOR_NAMESPACE": "system", "GRADSIEVE_OPERATOR_POD": "one"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
+    async with running_process() as process:
         said, _ = await asyncio.wait_for(process.communicate(), 60)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
     assert process.returncode == 1, said.decode()
     assert "failed with an exception and will stop now" in said.decode()
     assert server.all(LEASE, "system")["gradsieve-operator"]["spec"]["holderIdentity"] == ""

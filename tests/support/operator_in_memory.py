@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -21,6 +23,31 @@ async def running() -> AsyncIterator[Operator]:
         yield operator
     finally:
         await operator.stop()
+
+
+@contextlib.asynccontextmanager
+async def running_process() -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run it as its Deployment does, as a process of its own; its words are the process' output."""
+    process = await asyncio.create_subprocess_exec(
+        *(
+            sys.executable,
+            "-m",
+            "kopf",
+            "run",
+            "--all-namespaces",
+            "--standalone",
+            "-m",
+            "gradsieve_operator",
+        ),
+        env={**os.environ, "GRADSIEVE_OPERATOR_NAMESPACE": "system", "GRADSIEVE_OPERATOR_POD": "one"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
 
 
 async def until(state: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -1,0 +1,106 @@
+"""The operator's roles allow what it asks for in the whole life of a job, and nothing else."""
+
+import asyncio
+import signal
+
+import horovod_jobs as jobs
+import pytest
+import yaml
+from manifests import ROOT
+from operator_in_memory import JOB, bind, conditions, running_process, until
+
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+POLICY = "gradsieve.io/v1alpha1/compressionpolicies"
+WATCHED = {JOB: "HorovodJob", POLICY: "CompressionPolicy", "v1/pods": "Pod"}
+KOPF_LOOKS_FOR = {
+    "apiextensions.k8s.io/v1/customresourcedefinitions": "CustomResourceDefinition",
+    "v1/namespaces": "Namespace",
+}
+KOPF_WATCHES = {"horovodjobs", "compressionpolicies", "pods", "customresourcedefinitions"}
+NOT_ASKED = {
+    # Asked by the API server's admission, where it guards owner references that block a deletion.
+    ("gradsieve.io", "horovodjobs/finalizers", "update"),
+}
+
+
+def roles(kind: str) -> list[dict]:
+    """The operator's own roles; those that users get are named otherwise."""
+    found = yaml.safe_load_all((ROOT / "manifests/rbac.yaml").read_text())
+    return [
+        each for each in found if (each["kind"], each["metadata"]["name"]) == (kind, "gradsieve-operator")
+    ]
+
+
+def allowed(kind: str) -> set[tuple[str, str, str]]:
+    """Group, resource and verb of all that the operator's roles of a kind allow."""
+    return {
+        (group, resource, verb)
+        for role in roles(kind)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def asked(request) -> set[tuple[str, str, str]]:
+    """Group, resource and verb as the API server would look them up in roles."""
+    found, method = request.resource, request.method.value.upper()
+    if found is None or found.plural is None:
+        return set()
+    resource = found.plural + (f"/{request.subresource}" if request.subresource else "")
+    verb = VERBS.get(method) or ("get" if request.name else "watch" if "watch" in request.params else "list")
+    verbs = {verb}
+    if "apply-patch" in request.headers.get("Content-Type", ""):
+        verbs.add("create")  # an object that is applied and not there is created
+    return {(found.group, resource, each) for each in verbs}
+
+
+def watched(server) -> set[str]:
+    return {resource for each in server for _, resource, verb in asked(each) if verb == "watch"}
+
+
+@pytest.fixture
+async def requests(server):
+    """All that the operator asks for while a job starts, loses a worker, ends and is deleted."""
+    for resource, kind in {**WATCHED, **KOPF_LOOKS_FOR}.items():
+        verbs = {"get", "list", "watch", "create", "update", "patch", "delete"}
+        server.resources[resource] = {"kind": kind, "namespaced": resource in WATCHED, "verbs": verbs}
+    server.objects[POLICY, "research", "thin"] = {
+        "metadata": {"name": "thin", "namespace": "research", "resourceVersion": "1"},
+        "spec": {"algorithm": "TopK", "densityPermille": 10},
+    }
+    server.objects[JOB, "research", "digits"] = jobs.body(
+        compression={"policyRef": {"name": "thin"}}, runPolicy={"ttlSecondsAfterFinished": 1}
+    )
+    async with running_process() as process:
+        await until(lambda: len(server.all("v1/pods")) == 3, 60)
+        bind(server)
+        await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed", 60)
+        server.objects["v1/pods", "research", "digits-worker-1-1"].patch({"status": {"phase": "Failed"}})
+        await until(lambda: "digits-worker-1-2" in server.all("v1/pods"), 60)
+        server.objects["v1/pods", "research", "digits-coordinator-1"].patch(
+            {"status": {"phase": "Succeeded"}}
+        )
+        await until(lambda: not server.all(JOB), 60)
+        await until(lambda: watched(server) >= KOPF_WATCHES, 60)
+        process.send_signal(signal.SIGTERM)
+        said, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, said.decode()
+    return list(server)
+
+
+async def test_the_roles_allow_what_is_asked_for_and_nothing_else(requests):
+    elsewhere = {right for each in requests if each.namespace != "system" for right in asked(each)}
+    assert elsewhere | NOT_ASKED == allowed("ClusterRole")
+    system = [each for each in requests if each.namespace == "system"]
+    assert {right for each in system for right in asked(each)} == allowed("Role")
+    names = {
+        name for role in roles("Role") for rule in role["rules"] for name in rule.get("resourceNames", ())
+    }
+    assert {each.name for each in system if each.name is not None} == names
+
+
+def test_only_what_has_no_name_yet_is_allowed_without_one():
+    free = [rule for role in roles("Role") for rule in role["rules"] if "resourceNames" not in rule]
+    assert [rule["verbs"] for rule in free] == [["create"]]
