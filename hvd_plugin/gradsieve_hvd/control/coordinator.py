@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gradsieve.errors import LaunchError
 from gradsieve_hvd.control.agent_connection import AgentConnection
 from gradsieve_hvd.control.agents import Agents
 from gradsieve_hvd.control.children import Children, Output
@@ -20,7 +19,7 @@ from gradsieve_hvd.control.ledger import End, Ledger
 from gradsieve_hvd.control.messages import Incarnation, Registration, Roster
 from gradsieve_hvd.control.mpi_ranks import MpiRanks
 from gradsieve_hvd.control.names import CLOSE_REPLACED, GLOO, LOST
-from gradsieve_hvd.control.rank_group import RankGroup, Setting
+from gradsieve_hvd.control.rank_group import RankGroup, Setting, failure
 from gradsieve_hvd.control.status import status_json
 
 _Work = TypeVar("_Work")
@@ -155,11 +154,12 @@ class Coordinator:
         self.started_at.append(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         _log.info("generation %d: starting %d ranks (%s)", roster.generation, roster.size, roster.backend)
         try:
-            end = await self._start_and_watch(roster)
+            try:
+                end = await self._start_and_watch(roster)
+            except Exception as error:  # noqa: BLE001 - Horovod's runner raises what it likes
+                end = failure(error)
             gone = await self._end_on_hosts(self.ledger.roster or roster)
             await self._conclude(end, gone)
-        except LaunchError as error:
-            self.ledger.finish(End(1, str(error)))
         finally:
             self._agents.forget_runs()
             self._ranks = None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from gradsieve.errors import LaunchError
 from gradsieve_hvd.control.agents import Agents
 from gradsieve_hvd.control.children import Output
 from gradsieve_hvd.control.ledger import End
@@ -15,6 +17,8 @@ from gradsieve_hvd.control.registry import Registry
 
 START_SECONDS = 180.0
 """From the start until every rank's process runs; importing comes after that and does not count."""
+
+_log = logging.getLogger("gradsieve.coordinator")
 
 
 @dataclass(frozen=True)
@@ -63,3 +67,11 @@ class RankGroup(Protocol):
 
     def host_lost(self) -> None:
         """A host was lost; only called if the others go on."""
+
+
+def failure(error: Exception) -> End:
+    """The end of ranks that ``error`` kept from being run; the log gets where, if it is unforeseen."""
+    if isinstance(error, LaunchError):
+        return End(1, str(error))
+    _log.error("the ranks could not be run", exc_info=error)
+    return End(1, f"{type(error).__name__}: {error}")

@@ -4,6 +4,7 @@ import signal
 import time
 
 import pytest
+from control_job import roster
 
 from gradsieve_hvd.control.names import FORSAKEN_SECONDS
 
@@ -83,6 +84,17 @@ def test_horovod_reduces_across_three_hosts(spread_job):
     assert sorted(line.partition(" ")[0] for line in coordinator.lines("[")) == ["[0]", "[1]", "[2]"]
     assert [agent.wait() for agent in agents] == [0, 0, 0]
     assert job.left_over() == []
+
+
+def test_what_horovods_runner_raises_is_the_end_of_the_job_and_its_message(job):
+    agent = job.agent("h0", "--once", "--uid", "uid-0")
+    coordinator = job.coordinator(HOROVOD_ELASTIC_TIMEOUT="soon")
+    coordinator.wait_for("listening", times=2)
+    assert job.call("PUT", "/v1/roster", roster(1, ["true"], {"h0": "uid-0"}, backend="Gloo"))[0] == 200
+    status = job.wait_for("Failed")
+    said = "ValueError: invalid literal for int() with base 10: 'soon'"
+    assert (status["exitCode"], status["message"]) == (1, said)
+    assert [coordinator.wait(30), agent.wait(30)] == [1, 1]
 
 
 def test_without_coordinator_the_ranks_train_on_until_the_next_one_starts_anew(job):
