@@ -226,6 +226,12 @@ def free_ports(count: int) -> list[int]:
     raise AssertionError(f"no {count} free ports from 20000 to {lowest}")
 
 
+def changed(folder: Path, change: str) -> dict[str, str]:
+    """Return an environment in which Python does ``change`` before anything else."""
+    (folder / "sitecustomize.py").write_text(change)
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *PACKAGES, os.environ.get("PYTHONPATH", "")])}
+
+
 def roster(generation: int, command: list[str], hosts: dict[str, str], slots: int = 1, **more: Any) -> dict:
     """A roster as the operator sends it; ``hosts``: name -> pod UID."""
     places = [{"host": host, "podUID": uid, "slots": slots} for host, uid in hosts.items()]

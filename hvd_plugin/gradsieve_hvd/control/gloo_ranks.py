@@ -69,7 +69,7 @@ class GlooRanks:
         self._failed: asyncio.Future[End] = self._loop.create_future()
         self._statuses: dict[tuple[str, int], int] = {}
         self._current: list[tuple[str, int]] = []
-        self._runs: list[RemoteRun] = []
+        self._runs: dict[tuple[str, int], RemoteRun] = {}
         self._host_was_lost = False
 
     async def run(self) -> End:
@@ -118,7 +118,8 @@ class GlooRanks:
         self._host_was_lost = True
 
     def _drive(self, driver: Driver) -> str | None:
-        driver.start(self._setting.roster.size, self._create_worker)
+        # On all hosts that are here: one may have been lost since the roster was complete.
+        driver.start(self._setting.roster.fewest_ranks, self._create_worker)
         message: str | None = driver.get_results().error_message
         return message
 
@@ -141,7 +142,7 @@ class GlooRanks:
         run_id, run = await self._setting.agents.run(
             incarnation, self._command, variables, output, ranks=1, keep=True
         )
-        self._runs.append(run)
+        self._runs[slot.hostname, slot.local_rank] = run
         while not run.ended.done():
             await asyncio.wait({run.ended}, timeout=_LOOK_SECONDS)
             if any(event.is_set() for event in events) and not run.ended.done():
@@ -178,15 +179,19 @@ class GlooRanks:
         return End(status or 1, error or "the ranks could not go on without the lost hosts")
 
     async def _see_ranks(self) -> None:
-        size = self._setting.roster.size
+        """Wait until all ranks run that are numbered now: a host may be lost, or come, before that."""
         until = self._loop.time() + START_SECONDS
         while self._loop.time() < until:
-            if sum(run.ranks.done() and not run.ranks.cancelled() for run in self._runs) >= size:
+            if self._current and all(self._is_seen(place) for place in self._current):
                 self._setting.running()
                 return
             await asyncio.sleep(_LOOK_SECONDS)
         if not self._failed.done():
             self._failed.set_result(End(1, f"not all ranks were started within {START_SECONDS:.0f} s"))
+
+    def _is_seen(self, place: tuple[str, int]) -> bool:
+        run = self._runs.get(place)
+        return run is not None and run.ranks.done() and not run.ranks.cancelled()
 
     def _address_of(self, host: str) -> str:
         incarnation = self._hosts.get(host)

@@ -1,12 +1,15 @@
 """Gloo: Horovod's elastic driver over agents; survivors go on in place, newcomers join."""
 
+import asyncio
 import signal
 import time
 
+import aiohttp
 import pytest
-from control_job import roster
+from control_job import changed, roster
 
 from gradsieve_hvd.control.names import FORSAKEN_SECONDS
+from gradsieve_hvd.control.tls import client_context
 
 pytest.importorskip("horovod", reason="NO HOROVOD HERE: `gradsieve build-horovod` builds it")
 pytestmark = pytest.mark.timeout(560)
@@ -84,6 +87,54 @@ def test_horovod_reduces_across_three_hosts(spread_job):
     assert sorted(line.partition(" ")[0] for line in coordinator.lines("[")) == ["[0]", "[1]", "[2]"]
     assert [agent.wait() for agent in agents] == [0, 0, 0]
     assert job.left_over() == []
+
+
+def leave_when_told_to_end(job, host):
+    """Be an agent that registers and goes as soon as it is to end what it runs: just before the start."""
+
+    async def talk():
+        async with aiohttp.ClientSession() as session:
+            context = client_context(job.certificates / host)
+            url = f"https://{job.address}:{job.port}/v1/agent"
+            async with session.ws_connect(url, ssl=context, server_hostname="coordinator") as channel:
+                who = {"host": host, "podUID": "brief", "generation": 0, "slots": 1}
+                await channel.send_json({"type": "register", "protocol": 1, **who})
+                while (await channel.receive_json())["type"] != "end":
+                    pass
+                await channel.close(code=aiohttp.WSCloseCode.GOING_AWAY)
+        # Connections that TLS has closed on one side go a moment later.
+        await asyncio.sleep(0.25)
+
+    asyncio.run(asyncio.wait_for(talk(), 60))
+
+
+def test_a_job_that_loses_a_host_just_before_its_start_runs_without_it(job):
+    enough = job.folder / "enough"
+    job.agent("h0")
+    options = ("--gloo", "--hosts", "h0,h1", "--min-hosts", "1")
+    coordinator = job.coordinator(*options, "--", "python", "-c", ELASTIC, str(enough))
+    coordinator.wait_for("listening", times=2)
+    leave_when_told_to_end(job, "h1")
+    coordinator.wait_for("all ranks run", 90)
+    coordinator.wait_for("size 1 host h0", 90)
+    enough.touch()
+    assert coordinator.wait(60) == 0, coordinator.text()
+
+
+def test_a_rank_that_was_lost_before_its_agent_saw_it_is_not_waited_for(job):
+    enough = job.folder / "enough"
+    blind = "import gradsieve_hvd.control.agent_runs as it; it._ranks_of = lambda run: set()"
+    job.agent("h0")
+    agent = job.agent("h1", **changed(job.folder, blind))
+    options = ("--gloo", "--hosts", "h0,h1", "--min-hosts", "1")
+    coordinator = job.coordinator(*options, "--", "python", "-c", ELASTIC, str(enough))
+    coordinator.wait_for("size 2", 150)
+    assert "all ranks run" not in coordinator.text()
+    agent.signal(signal.SIGKILL)
+    coordinator.wait_for("size 1 host h0", 90)
+    coordinator.wait_for("all ranks run")
+    enough.touch()
+    assert coordinator.wait(60) == 0, coordinator.text()
 
 
 def test_what_horovods_runner_raises_is_the_end_of_the_job_and_its_message(job):

@@ -5,19 +5,13 @@ import signal
 import time
 
 import pytest
-from control_job import PACKAGES, roster
+from control_job import changed, roster
 
 from gradsieve_hvd.launcher.mpi import find_program
 
 pytestmark = pytest.mark.timeout(180)
 SLEEP = ["python", "-c", "import time; print('ready', flush=True); time.sleep(1000)"]
 IMPATIENT = "import gradsieve_hvd.control.coordinator as it; it._STOP_SECONDS = 1.0"
-
-
-def changed(folder, change):
-    """Return an environment in which Python does ``change`` before anything else."""
-    (folder / "sitecustomize.py").write_text(change)
-    return {"PYTHONPATH": os.pathsep.join([str(folder), *PACKAGES, os.environ.get("PYTHONPATH", "")])}
 
 
 def slow_mpirun(folder, asked):
