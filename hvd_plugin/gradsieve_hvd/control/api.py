@@ -99,8 +99,8 @@ class Api:
         self._decisions.ledger.set_plan(plan)
         return web.json_response({"generation": plan.generation})
 
-    async def _get_plan(self, _request: web.Request) -> web.Response:
-        plan = self._decisions.ledger.plan
+    async def _get_plan(self, request: web.Request) -> web.Response:
+        plan = self._decisions.ledger.plan_for(_identity(request).name)
         return web.json_response({"generation": 0} if plan is None else plan.fields)
 
     async def _telemetry(self, request: web.Request) -> web.Response:

@@ -157,14 +157,22 @@ class Ledger:
             )
         self.plan = plan
 
+    def plan_for(self, host: str) -> Plan | None:
+        """Return the plan for ``host``, on which rank 0 must be: from there the others get it.
+
+        Raises:
+            Refused: rank 0 is elsewhere (403).
+        """
+        self._demand_rank_zero(host, "plan for")
+        return self.plan
+
     def take(self, host: str, telemetry: Telemetry) -> None:
         """Keep a sample that ``host`` reports.
 
         Raises:
             Refused: rank 0 is elsewhere (403), or the sample is of another generation (409).
         """
-        if host != self.rank_zero_host:
-            raise Refused(f"telemetry from {host}: rank 0 is not there", 403)
+        self._demand_rank_zero(host, "telemetry from")
         if self.started_generation is None or not (
             self.started_generation <= telemetry.generation <= self.generation
         ):
@@ -207,6 +215,10 @@ class Ledger:
         """→ Succeeded or Failed, for good."""
         if self.end is None:
             self.state, self.message, self.end = SUCCEEDED if end.status == 0 else FAILED, end.message, end
+
+    def _demand_rank_zero(self, host: str, what: str) -> None:
+        if host != self.rank_zero_host:
+            raise Refused(f"{what} {host}: rank 0 is not there", 403)
 
     def _may_change(self, extends: bool) -> bool:
         if self.active:

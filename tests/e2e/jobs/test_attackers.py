@@ -122,7 +122,7 @@ def test_nobody_but_the_operator_steers_a_job_with_its_network_policy_or_without
     for name in OPERATORS:
         assert found[name].startswith("403")
         assert "is not for the certificate of worker 'worker-1'" in found[name]
-    assert found["get plan"] == '200 {"generation": 0}'
+    assert found["get plan"] == '403 {"error": "plan for worker-1: rank 0 is not there"}'
     assert found["post telemetry"] == '403 {"error": "telemetry from worker-1: rank 0 is not there"}'
     another = "the certificate of host 'worker-1' cannot register host 'worker-0'"
     assert found["register worker-0"] == f"4403 refused {another}"
@@ -132,7 +132,8 @@ def test_nobody_but_the_operator_steers_a_job_with_its_network_policy_or_without
     assert "certificate verify failed" in found["play the coordinator"]
     assert found["files"] == "ca.crt tls.crt tls.key; no token"
     assert found["secrets"] == "403"
-    assert attack("victim-worker-0-1", OWN, "post telemetry") == {"post telemetry": "200 {}"}
+    of_rank_0 = {"get plan": '200 {"generation": 0}', "post telemetry": "200 {}"}
+    assert attack("victim-worker-0-1", OWN, *of_rank_0) == of_rank_0
 
     account = f"--as=system:serviceaccount:{namespace}:victim"
     assert victim.kubectl("auth", "can-i", "get", "secrets", account, check=False).strip() == "no"

@@ -94,6 +94,19 @@ def test_telemetry_is_not_taken_from_a_host_without_rank_zero(waiting):
     assert waiting.call("POST", "/v1/telemetry", sample, party="h1")[0] == 403
 
 
+def test_the_plan_is_not_for_a_host_without_rank_zero(job):
+    agents = [job.agent(host, "--uid", f"uid-{host}") for host in ("h0", "h1")]
+    coordinator = job.coordinator()
+    coordinator.wait_for("listening", times=2)
+    hosts = {"h0": "uid-h0", "h1": "uid-h1"}
+    assert job.call("PUT", "/v1/roster", roster(1, ["sh", "-c", "sleep 1000"], hosts))[0] == 200
+    job.wait_for("Running")
+    assert job.call("GET", "/v1/plan", party="h0") == (200, {"generation": 0})
+    refusal = {"error": "plan for h1: rank 0 is not there"}
+    assert job.call("GET", "/v1/plan", party="h1") == (403, refusal)
+    assert [agent.process.poll() for agent in agents] == [None, None]
+
+
 def get_status(job, context):
     with contextlib.closing(
         HTTPSConnection(job.address, job.port, context=context, timeout=20)
