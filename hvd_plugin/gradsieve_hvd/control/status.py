@@ -14,9 +14,9 @@ from gradsieve_hvd.control.names import STATES
 
 # Name of the metric, JSON field of the telemetry, factor to the metric's unit, what it is.
 _SAMPLES = (
-    ("gradsieve_step_seconds", "stepSeconds", 1.0, "Seconds per step of rank 0."),
-    ("gradsieve_wait_seconds", "waitSeconds", 1.0, "Seconds per step that rank 0 waits for the exchange."),
-    ("gradsieve_wire_bytes_per_step", "wireBytesPerStep", 1.0, "Bytes that rank 0 sends per step."),
+    ("gradsieve_step_seconds", "stepSeconds", 1.0, "Seconds per step, mean over the ranks."),
+    ("gradsieve_wait_seconds", "waitSeconds", 1.0, "Seconds per step spent waiting, mean over the ranks."),
+    ("gradsieve_wire_bytes_per_step", "wireBytesPerStep", 1.0, "Bytes sent per step, mean over the ranks."),
     ("gradsieve_density_ratio", "densityPermille", 1e-3, "Share of the gradient's entries that is sent."),
     ("gradsieve_applied_plan_generation", "appliedPlanGeneration", 1.0, "Plan that the ranks follow."),
     ("gradsieve_committed_step", "committedStep", 1.0, "Step of the last commit."),

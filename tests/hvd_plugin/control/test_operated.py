@@ -187,6 +187,7 @@ def test_plan_and_telemetry_go_through_the_coordinator(job):
     assert 'gradsieve_rank_step_seconds{host="h1",rank="1"} 0.7' in metrics
     assert 'gradsieve_job_state{state="Running"} 1.0' in metrics
     assert "gradsieve_density_ratio 0.01" in metrics
+    assert "# HELP gradsieve_step_seconds Seconds per step, mean over the ranks.\n" in metrics
     assert job.look("/healthz") == "ok\n"
     assert json.loads(job.look("/v1/status")) == status
     assert "<h1>gradsieve job</h1>" in job.look("/")
