@@ -1,5 +1,7 @@
-"""Agents on a busy machine do not run for seconds while their ranks start: that costs no job a restart."""
+"""Agents, or whole hosts, that stand still: for seconds it costs a job nothing, for longer a restart."""
 
+import contextlib
+import os
 import signal
 import time
 
@@ -20,3 +22,41 @@ def test_an_agent_that_stands_still_for_nine_seconds_is_not_given_up(job):
     time.sleep(2)
     assert "connection lost" not in coordinator.text()
     assert coordinator.text().count("starting 2 ranks") == 1
+
+
+# Ranks train until a file says enough.
+TRAIN = """
+import os, sys, time
+from mpi4py import MPI
+world, step = MPI.COMM_WORLD, 0
+while not world.allreduce(os.path.exists(sys.argv[1])):
+    step += 1
+    if step == 3:
+        print("generation", os.environ["GRADSIEVE_JOB_GENERATION"], "trains", flush=True)
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["its agent", "all of it"])
+def test_a_host_that_stands_still_for_too_long_is_fenced_and_a_new_agent_trains_in_its_place(
+    spread_job, whole
+):
+    job, enough = spread_job, spread_job.folder / "enough"
+    agents = [job.agent(host) for host in ("h0", "h1")]
+    coordinator = job.coordinator("--hosts", "h0,h1", "--", "python", "-c", TRAIN, str(enough))
+    coordinator.wait_for("generation 1 trains", times=2)
+    still = [agents[1].process.pid, *(job.left_over_ranks(host="h1") if whole else [])]
+    for process in still:
+        os.kill(process, signal.SIGSTOP)
+    coordinator.wait_for("Lost: lost h1")
+    assert job.left_over_ranks(host="h0") == []
+    job.agent("h1")
+    coordinator.wait_for("generation 2 trains", 90, times=2)
+    for process in still:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+    assert agents[1].wait(30) == 17, agents[1].text()
+    assert job.left_over_ranks(generation="1") == [], "it ends what runs there before itself"
+    enough.touch()
+    assert coordinator.wait(60) == 0, coordinator.text()
+    assert coordinator.text().count("starting 2 ranks") == 2
