@@ -247,13 +247,12 @@ class Coordinator:
             self.ledger.finish(end)
         elif self.ledger.must_restart:
             self.ledger.restart()
-        elif lost:
-            hosts = ", ".join(lost[:10])
-            self.ledger.lose(tuple(lost), f"lost {hosts}: the ranks were ended on all hosts")
+        elif lost or end is None or not end.by_program:
+            said = f"lost {', '.join(lost[:10])}: the ranks were ended on all hosts"
+            self.ledger.lose(tuple(lost), said if lost or end is None else end.message)
             _log.error("%s: %s", self.ledger.state, self.ledger.message)
             await self._go_on_without_operator()
         else:
-            assert end is not None
             self.ledger.finish(end)
 
     async def _go_on_without_operator(self) -> None:

@@ -30,10 +30,17 @@ _ACTIVE = (STARTING, RUNNING)
 
 @dataclass(frozen=True)
 class End:
-    """How a job ended: the exit status for the shell, and one line that says why."""
+    """How ranks ended.
+
+    Attributes:
+        status: exit status for the shell.
+        message: one line that says why.
+        by_program: whether the program ended them, or else what had to carry them.
+    """
 
     status: int
     message: str
+    by_program: bool = True
 
 
 class Ledger:

@@ -159,9 +159,9 @@ class MpiRanks:
         for stream, output_filter in self._filters.items():
             self._setting.output(stream, output_filter.close())
         if status == 0 and (unfinished := await self._unfinished()):
-            return End(
-                1, f"mpirun returned 0, but its daemons on {', '.join(unfinished[:10])} did not end well"
-            )
+            hosts = ", ".join(unfinished[:10])
+            said = f"mpirun returned 0, but its daemons on {hosts} did not end well"
+            return End(1, said, by_program=False)
         said = next((kept.failure for kept in self._filters.values() if kept.failure), "")
         return End(
             status, said or (f"mpirun exited with status {status}" if status else "all ranks succeeded")
@@ -170,7 +170,8 @@ class MpiRanks:
     async def _unfinished(self) -> list[str]:
         """Return the hosts whose daemons did not exit with 0.
 
-        ``mpirun`` was seen to return 0 when a daemon was told to end together with its ranks.
+        ``mpirun`` was seen to return 0 when a daemon was told to end together with its ranks: agents do so
+        when the coordinator has stood still for too long.
         """
         runs = {host: run.ended for host, run in self._daemons.items()}
         if runs:

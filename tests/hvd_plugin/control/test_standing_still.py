@@ -1,4 +1,4 @@
-"""Agents, or whole hosts, that stand still: for seconds it costs a job nothing, for longer a restart."""
+"""Agents, a coordinator or whole hosts that stand still: seconds cost a job nothing, more costs a restart."""
 
 import contextlib
 import os
@@ -35,6 +35,22 @@ while not world.allreduce(os.path.exists(sys.argv[1])):
         print("generation", os.environ["GRADSIEVE_JOB_GENERATION"], "trains", flush=True)
     time.sleep(0.1)
 """
+
+
+def test_a_coordinator_that_stands_still_until_its_agents_end_the_ranks_starts_them_anew(spread_job):
+    job, enough = spread_job, spread_job.folder / "enough"
+    agents = [job.agent(host, "--once") for host in ("h0", "h1")]
+    coordinator = job.coordinator("--hosts", "h0,h1", "--", "python", "-c", TRAIN, str(enough))
+    coordinator.wait_for("generation 1 trains", times=2)
+    coordinator.signal(signal.SIGSTOP)
+    for agent in agents:
+        agent.wait_for("no coordinator any more: ending what mpirun has started here")
+    coordinator.signal(signal.SIGCONT)
+    coordinator.wait_for("Lost: mpirun returned 0, but its daemons on h0, h1 did not end well")
+    coordinator.wait_for("generation 2 trains", times=2)
+    enough.touch()
+    assert coordinator.wait(60) == 0, coordinator.text()
+    assert [agent.wait(30) for agent in agents] == [0, 0]
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["its agent", "all of it"])
