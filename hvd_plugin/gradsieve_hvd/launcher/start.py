@@ -6,15 +6,18 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gradsieve.errors import LaunchError
 from gradsieve_hvd.launcher import agent
 from gradsieve_hvd.launcher.job import Job
-from gradsieve_hvd.launcher.link import EmulatedLink
 from gradsieve_hvd.launcher.mpi import rank_environment
 from gradsieve_hvd.launcher.python_command import rank_command
 from gradsieve_hvd.launcher.ranks import MpiRanks, Ranks, Setting
 from gradsieve_hvd.launcher.streams import Sink
+
+if TYPE_CHECKING:
+    from gradsieve_hvd.launcher.link import EmulatedLink
 
 
 def start(job: Job, folder: Path, stacks: Path, out: Sink, err: Sink) -> tuple[Ranks, EmulatedLink | None]:
@@ -34,12 +37,23 @@ def start(job: Job, folder: Path, stacks: Path, out: Sink, err: Sink) -> tuple[R
     command = rank_command(job.command)
     if shutil.which(command[0], path=path) is None:
         raise LaunchError(f"command {command[0]!r} was not found, or may not be executed")
-    link = None if job.link is None else EmulatedLink(job.ranks, job.link.rate)
+    link = None if job.link is None else _emulated_link(job.ranks, job.link.rate)
     cores = len(os.sched_getaffinity(0))
     environment = rank_environment(job, os.environ, cores=cores, root=os.geteuid() == 0, stacks=stacks)
     if link is not None:
         environment[agent.HOSTS_VARIABLE] = json.dumps(link.namespaces())
     return _ranks(job, command, Setting(environment, cores, folder, out, err)), link
+
+
+def _emulated_link(ranks: int, rate: int | None) -> EmulatedLink:
+    # pyroute2 takes a quarter of a second to import, and needs not be installed for a job without a link.
+    try:
+        from gradsieve_hvd.launcher.link import EmulatedLink
+    except ModuleNotFoundError as error:
+        raise LaunchError(
+            f"an emulated link needs pyroute2 ({error}): pip install 'gradsieve[link]'"
+        ) from error
+    return EmulatedLink(ranks, rate)
 
 
 def _ranks(job: Job, command: tuple[str, ...], setting: Setting) -> Ranks:

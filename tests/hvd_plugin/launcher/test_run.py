@@ -89,3 +89,24 @@ def test_a_missing_command_is_an_error_of_one_line(launcher):
     assert done.returncode == 2
     assert done.stderr.strip() == "error: command 'no-such-program' was not found, or may not be executed"
     assert launcher.left_over() == []
+
+
+@pytest.fixture
+def without_pyroute2(launcher, tmp_path):
+    """Where Python finds no pyroute2, as after an installation without the extra ``link``."""
+    (tmp_path / "pyroute2.py").write_text("raise ModuleNotFoundError(\"No module named 'pyroute2'\")")
+    return os.pathsep.join([str(tmp_path), launcher.environment()["PYTHONPATH"]])
+
+
+def test_without_the_packages_for_links_a_job_without_a_link_runs(launcher, without_pyroute2):
+    done = launcher.run("-np", "2", "--", "true", PYTHONPATH=without_pyroute2)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_the_packages_for_links_a_link_is_an_error_that_says_what_to_install(
+    launcher, without_pyroute2, emulated_link_allowed
+):
+    done = launcher.run("-np", "2", "--link", "100mbit", "--", "true", PYTHONPATH=without_pyroute2)
+    assert done.returncode == 2
+    assert "pip install 'gradsieve[link]'" in done.stderr
+    assert "Traceback" not in done.stderr
