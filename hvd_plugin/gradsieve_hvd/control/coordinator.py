@@ -247,13 +247,18 @@ class Coordinator:
             self.ledger.finish(end)
         elif self.ledger.must_restart:
             self.ledger.restart()
-        elif lost or end is None or not end.by_program:
-            said = f"lost {', '.join(lost[:10])}: the ranks were ended on all hosts"
-            self.ledger.lose(tuple(lost), said if lost or end is None else end.message)
-            _log.error("%s: %s", self.ledger.state, self.ledger.message)
-            await self._go_on_without_operator()
+        elif lost:
+            await self._lose(lost, f"lost {', '.join(lost[:10])}: the ranks were ended on all hosts")
+        elif end is not None and not end.by_program:
+            await self._lose([], end.message)
         else:
+            assert end is not None
             self.ledger.finish(end)
+
+    async def _lose(self, hosts: list[str], message: str) -> None:
+        self.ledger.lose(tuple(hosts), message)
+        _log.error("%s: %s", self.ledger.state, self.ledger.message)
+        await self._go_on_without_operator()
 
     async def _go_on_without_operator(self) -> None:
         if self._next_roster is None or self.ledger.state != LOST:

@@ -1,5 +1,7 @@
 """All pods of a job get their places together or none does, whoever else wants them. Nothing is trained."""
 
+import time
+
 import pytest
 from cluster.pods import pod
 from horovod_job import Job, idle_group
@@ -76,6 +78,7 @@ def test_of_two_rivals_under_a_quota_that_fits_one_exactly_one_runs(cluster, nam
 def test_a_gang_whose_place_is_stolen_before_it_is_bound_leaves_no_pod_and_is_planned_anew(
     cluster, namespace, start, gpu_nodes, record_property
 ):
+    held = time.monotonic()
     with cluster.no_binding():
         gang = start("gang", 3)
         gang.wait(lambda: len(gang.pods()) == 4, 60, "all pods planned and none bound")
@@ -83,13 +86,14 @@ def test_a_gang_whose_place_is_stolen_before_it_is_bound_leaves_no_pod_and_is_pl
         both = {"resources": {"limits": {"nvidia.com/gpu": str(ON_EACH)}}}
         thief = pod(namespace, "thief", cluster.pause_image, container=both, nodeName=gpu_nodes[0])
         cluster.apply(thief)
+    released = time.monotonic()
     # If the scheduler binds a pod before it has seen the thief, the kubelet turns it away.
     why = {"PlaceTaken": "was not bound in time: 0/3 nodes are available", "PodFailed": "OutOfnvidia.com/gpu"}
     record_property("seconds_to_no_pod", round(gang.wait(lambda: not gang.pods(), 15, "no pod"), 1))
     gang.wait(lambda: any(gang.said(reason) for reason in why), 30, "told")
-    # A scheduler that was still catching up has given no reason yet.
-    late = "was not bound in time: no reason given"
-    assert all(why[reason] in said or late in said for reason in why for said in gang.said(reason))
+    if released - held > 5:  # a scheduler that was held for so long may not have given its reason yet
+        why["PlaceTaken"] = "was not bound in time: "
+    assert all(why[reason] in said for reason in why for said in gang.said(reason))
     gang.wait(lambda: gang.waits_because("NoPlace"), 60, "planned anew")
     assert f"too little is free on {gpu_nodes[0]}" in gang.condition("Admitted")["message"]
     gang.kubectl("delete", "pod", "thief", "--wait=false")

@@ -88,8 +88,8 @@ def undisturbed(cluster, operator, places, tmp_path_factory):
 def test_an_operator_killed_at_each_of_its_writes_leaves_what_it_leaves_undisturbed(
     cluster, operator, undisturbed, places, tmp_path, record_property
 ):
-    """Six jobs live side by side, while the operator is killed at each kind of write of its reconcile: before
-    the answer arrives, and where that may matter also before the request does."""
+    """Seven jobs live side by side, while the operator is killed at each kind of write of its reconcile:
+    before the answer arrives, and where that may matter also before the request does."""
     remains, kinds = undisturbed
     proxy, reconcile, namespace = CuttingProxy(cluster, operator, tmp_path), Reconcile(), places()
     # Before a write where another one belongs to it; after it everywhere.

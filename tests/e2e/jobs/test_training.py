@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from horovod_job import idle_group
@@ -131,12 +132,13 @@ def test_digits_train_with_laplace_on_two_kinds_of_gpus_as_on_one_machine(
     # Of the last steps, and measured: Laplace's thresholds meet the density roughly.
     assert float(ended["DENSITY"]) == pytest.approx(10, abs=4)
     # Whether the operator looks between handing out the plan and its taking effect is chance.
-    # On a busy machine the coordinator may once be too late to answer it, and the plan is seen applied twice.
-    by_chance = {"Pending", "CoordinatorSilent"}
-    posted = events(sample)
+    posted = [each for each in events(sample) if each[:2] != ("Normal", "Pending")]
     assert [each for each in posted if each[0] != "Normal"] == [], log
-    wanted = {"Preparing", "Binding", "Placed", "Starting", "Running", "Applied", "Succeeded"}
-    assert {reason for _, reason, _ in posted} - by_chance == wanted
+    reasons = Counter(reason for _, reason, _ in posted)
+    # On a busy machine the coordinator may answer too late: then the plan is seen applied once more.
+    reasons["Applied"] -= reasons.pop("CoordinatorSilent", 0)
+    wanted = ["Preparing", "Binding", "Placed", "Starting", "Running", "Applied", "Succeeded"]
+    assert sorted(reasons.elements()) == sorted(wanted)
     sample.wait(lambda: list(sample.pods()) == ["digits-coordinator-1"], 60, "cleaned up")
 
 

@@ -55,8 +55,9 @@ def test_mpi_ranks_resume_from_the_last_commit_on_survivors_and_replacement(
     record_property("seconds_to_next_step", round(again - deleted, 2))
     lost = {host: setbacks(one) for host, one in found.items()}
     record_property("steps_lost", lost)
-    # No lower limit: what a rank said last may be lost with it, and with mpirun.
     assert all(len(each) == 1 and each[0] <= INTERVAL for each in lost.values()), lost
+    # Of some ranks what they said last may be lost with them.
+    assert max(each[0] for each in lost.values()) >= 0, lost
     assert {one[1].first % INTERVAL for one in found.values()} == {0}
     assert all(one[1].steps[0] == one[1].first + 1 for one in found.values())
     workers = {"digits-a100-0-1", "digits-a100-1-1", "digits-t4-0-2", "digits-t4-1-1"}

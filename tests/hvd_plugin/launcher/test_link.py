@@ -82,25 +82,21 @@ def test_every_rank_is_on_a_host_of_its_own(launcher, ranks):
 
 
 @pytest.mark.parametrize(
-    ("rate", "size"), [("10mbit", 1_500_000), ("100mbit", 12_000_000), ("1gbit", 80_000_000)]
+    ("rate", "size"), [("10mbit", 1_500_000), ("100mbit", 12_000_000), ("1gbit", 240_000_000)]
 )
 def test_the_rate_is_the_one_asked_for_and_the_counters_see_the_bytes(launcher, rate, size):
-    reached = []
-    while not reached or (reached[-1] <= 0.85 and len(reached) < 3):
-        done = launcher.run("-np", "2", "--link", rate, "--", "python", "-c", TRANSFER, str(size))
-        found = {
-            tuple(line[:-1]) if line[0] == "rate" else tuple(line[:2]): line[2:] or line[1]
-            for line in lines(done)
-        }
-        reached.append(found.pop(("rate",)))
-        sender, receiver = found["traffic", 0], found["traffic", 1]
-        assert 1.0 <= sender[0] < 1.10
-        assert 1.0 <= receiver[1] < 1.10
-        assert sender[1] < 0.10
-        assert receiver[0] < 0.10
-    # Headers take 4 to 5 %, a burst gives a little. A machine that stands still for 0.1 s while 1gbit is
-    # measured costs more, and the link cannot make up for it: the best of three is what it lets through.
-    assert 0.85 < max(reached) < 1.05
+    done = launcher.run("-np", "2", "--link", rate, "--", "python", "-c", TRANSFER, str(size))
+    found = {
+        tuple(line[:-1]) if line[0] == "rate" else tuple(line[:2]): line[2:] or line[1]
+        for line in lines(done)
+    }
+    # Headers take 4 to 5 %; the rest is what a burst and a busy machine's timer may do.
+    assert 0.85 < found.pop(("rate",)) < 1.05
+    sender, receiver = found["traffic", 0], found["traffic", 1]
+    assert 1.0 <= sender[0] < 1.10
+    assert 1.0 <= receiver[1] < 1.10
+    assert sender[1] < 0.10
+    assert receiver[0] < 0.10
 
 
 def test_the_end_of_the_run_tells_what_was_sent(launcher):
