@@ -12,7 +12,6 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
-from numba.np import arrayobj
 
 from gradsieve.kernels.jit import compiled
 
@@ -24,7 +23,7 @@ _WORD_BITS = np.uint64(64)
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    array = arrayobj.make_array(signature.args[0])(context, builder, args[0])
+    array = context.make_array(signature.args[0])(context, builder, args[0])
     return builder.bitcast(builder.gep(array.data, [args[1]]), _WORD.as_pointer())
 
 

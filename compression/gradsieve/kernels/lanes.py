@@ -14,7 +14,6 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
-from numba.np import arrayobj
 
 LANES = 32
 
@@ -120,7 +119,7 @@ def peaks_reaching(context: Any, peaks: Any, pattern: Any) -> Any:
     """Return how many of the first 32 ``peaks`` (int32) reach ``pattern``."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = arrayobj.make_array(signature.args[0])(context, builder, args[0]).data
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
         loaded = builder.load(builder.bitcast(data, _INTS.as_pointer()), align=4)
         reached = builder.icmp_signed(">=", loaded, _in_all_lanes(builder, _INTS, args[1]))
         return builder.ctpop(builder.bitcast(reached, _INT))
@@ -133,7 +132,7 @@ def fetch(context: Any, numbers: Any, start: Any) -> Any:
     """Ask for ``numbers[start:start + 32]`` to be brought into the nearest cache; any ``start`` will do."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = arrayobj.make_array(signature.args[0])(context, builder, args[0]).data
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
         for line in range(0, LANES, _FLOATS_PER_LINE):
             place = builder.add(args[1], ir.Constant(_MASKS, line))
             pointer = builder.bitcast(builder.gep(data, [place]), _BYTES)
@@ -171,7 +170,7 @@ def _prefetch(builder: Any) -> Any:
 
 def _at(context: Any, builder: Any, signature: Any, args: Any, number: int, start: Any) -> Any:
     """Return a pointer to the lanes of array argument ``number`` that begin at element ``start``."""
-    array = arrayobj.make_array(signature.args[number])(context, builder, args[number])
+    array = context.make_array(signature.args[number])(context, builder, args[number])
     return builder.bitcast(builder.gep(array.data, [start]), _FLOATS.as_pointer())
 
 
@@ -192,7 +191,7 @@ def _find_peaks(context: Any, builder: Any, array: Any, args: Any, numbers_at: C
         patterns, before = _patterns(builder, numbers_at(place)), builder.load(highest)
         higher = builder.icmp_signed(">", patterns, before)
         builder.store(builder.select(higher, patterns, before), highest)
-    data = arrayobj.make_array(array)(context, builder, peaks).data
+    data = context.make_array(array)(context, builder, peaks).data
     pointer = builder.bitcast(builder.gep(data, [lane]), _INTS.as_pointer())
     builder.store(builder.load(highest), pointer, align=4)
 
