@@ -21,6 +21,7 @@ from gradsieve.errors import GradsieveError, LaunchError
 from gradsieve_hvd.control.agent_lease import AgentLease
 from gradsieve_hvd.control.agent_runs import AgentRuns
 from gradsieve_hvd.control.children import ENDING
+from gradsieve_hvd.control.dialling import insistent_connector
 from gradsieve_hvd.control.fields import MOST_BYTES, Fields, Refused
 from gradsieve_hvd.control.heartbeat import Heartbeat
 from gradsieve_hvd.control.identity import Identity
@@ -121,7 +122,7 @@ class Agent:
     async def serve(self) -> int:
         """Dial the coordinator again and again until told to end; returns the exit status."""
         back_off, alone_since = _SHORTEST_BACK_OFF, time.monotonic()
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(connector=insistent_connector()) as session:
             while True:
                 began = time.monotonic()
                 try:

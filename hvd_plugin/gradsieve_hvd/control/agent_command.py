@@ -11,10 +11,11 @@ from pathlib import Path
 
 import click
 
+from gradsieve_hvd.control.address import parse_address
 from gradsieve_hvd.control.agent import AgentSettings, run_agent
 from gradsieve_hvd.control.messages import Incarnation
 from gradsieve_hvd.control.names import COORDINATOR, GENERATION, HOST, POD_UID, PORT, SLOTS, WORKER_GROUP
-from gradsieve_hvd.control.options import address, log_to_stderr, tls_option
+from gradsieve_hvd.control.options import log_to_stderr, tls_option
 
 _GPU_SECONDS = 20.0
 
@@ -53,7 +54,7 @@ def command(
 ) -> None:
     """Run on this host what the coordinator hands out. Listens on no port; dials again whenever it must."""
     log_to_stderr(f"agent {host}")
-    to = address(coordinator, PORT)
+    to = parse_address(coordinator, PORT)
     name = f"[{to.host}]" if ":" in to.host else to.host
     settings = AgentSettings(
         f"https://{name}:{to.port}",

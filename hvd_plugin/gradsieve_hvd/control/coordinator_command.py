@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.control.address import parse_address
 from gradsieve_hvd.control.messages import Roster
 from gradsieve_hvd.control.names import GLOO, LISTEN, MPI, PORT, READ_ONLY_LISTEN
-from gradsieve_hvd.control.options import address, log_to_stderr, tls_option
+from gradsieve_hvd.control.options import log_to_stderr, tls_option
 from gradsieve_hvd.control.plain_hosts import parse_hosts
 from gradsieve_hvd.control.serve import CoordinatorSettings, run_coordinator
 
@@ -60,8 +61,8 @@ def command(
     log_to_stderr("coordinator")
     settings = CoordinatorSettings(
         tls,
-        address(listen, PORT),
-        None if read_only_listen is None else address(read_only_listen, PORT),
+        parse_address(listen, PORT),
+        None if read_only_listen is None else parse_address(read_only_listen, PORT),
         _roster(hosts, program, GLOO if gloo else MPI, min_hosts),
         restarts,
         register_timeout,

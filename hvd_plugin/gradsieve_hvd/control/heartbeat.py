@@ -7,10 +7,14 @@ import struct
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from aiohttp import ClientError, ClientWebSocketResponse, WSMessage, WSMsgType, web
+from aiohttp import ClientError, ClientWebSocketResponse, WSMessage, WSMsgType
 
 from gradsieve_hvd.control.names import PING_SECONDS, PINGS
+
+if TYPE_CHECKING:
+    from aiohttp import web  # what every agent starts without
 
 _TIME = struct.Struct("!d")
 _ENDS = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})

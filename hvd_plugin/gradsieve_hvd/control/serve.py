@@ -12,6 +12,7 @@ from pathlib import Path
 from aiohttp import web
 
 from gradsieve.errors import LaunchError
+from gradsieve_hvd.control.address import Address
 from gradsieve_hvd.control.api import Api
 from gradsieve_hvd.control.children import ENDING
 from gradsieve_hvd.control.coordinator import Coordinator
@@ -26,14 +27,6 @@ from gradsieve_hvd.control.writer import Writer
 _LINGER_SECONDS = 5.0
 _TERMINATED = 143
 _log = logging.getLogger("gradsieve.coordinator")
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where to listen: host (empty for all) and port."""
-
-    host: str
-    port: int
 
 
 @dataclass(frozen=True)
