@@ -1,8 +1,10 @@
 """Runs a rank's Python program and, if it fails, ends the rank at once.
 
-``python bootstrap.py (FILE | -m MODULE | -c CODE) ...`` does what Python does without ``bootstrap.py``, but a
-failing program runs no exit handlers: MPI's would wait for the other ranks, which wait for this one, and
-Horovod's makes every other rank fail as well, each with a traceback, in a race for the exit status.
+``python bootstrap.py (FILE | -m MODULE | -c CODE) ...`` does what Python does without ``bootstrap.py``, but
+
+- a failing program runs no exit handlers: MPI's would wait for the other ranks, which wait for this one, and
+  Horovod's makes every other rank fail as well, each with a traceback, in a race for the exit status;
+- torch is imported without looking for garbage meanwhile.
 
 Needs the standard library alone, so that it works for whatever interpreter the command names.
 """
@@ -10,12 +12,53 @@ Needs the standard library alone, so that it works for whatever interpreter the 
 from __future__ import annotations
 
 import builtins
+import gc
+import importlib.abc
+import importlib.machinery
 import os
 import runpy
 import sys
 import traceback
 import types
 import zipfile
+from collections.abc import Sequence
+
+
+class QuietImports(importlib.abc.MetaPathFinder):
+    """Imports torch, and what it imports late, without the garbage collector.
+
+    Torch makes half a million objects, hardly any of them garbage; looking at them again and again took 0.9
+    of the 5.2 seconds of processor time in which a rank starts. Afterwards those of the first import are kept
+    out of the collector's sight: looking at everything then takes 0.12 s instead of 0.20, in which all other
+    ranks wait for this one. What the program makes is collected as ever.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return torch's spec from the finders that come next, with a loader that does this; else None."""
+        if fullname not in ("torch", "torch._dynamo"):
+            return None
+        after = sys.meta_path[sys.meta_path.index(self) + 1 :]
+        specs = (finder.find_spec(fullname, path, target) for finder in after)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_quietly(module: types.ModuleType) -> None:
+            enabled = gc.isenabled()
+            gc.disable()
+            try:
+                execute(module)
+                if fullname == "torch":
+                    gc.freeze()
+            finally:
+                if enabled:
+                    gc.enable()
+
+        spec.loader.exec_module = execute_quietly  # type: ignore[method-assign]
+        return spec
 
 
 def _end(status: int) -> None:
@@ -83,6 +126,7 @@ def _execute(source: str | bytes, file: str) -> None:
 
 def main(arguments: list[str]) -> None:
     """Run the program that ``arguments`` name as Python itself would; returns only if it has succeeded."""
+    sys.meta_path.insert(0, QuietImports())
     try:
         _run(arguments)
     except SystemExit as request:
