@@ -27,10 +27,10 @@ from collections.abc import Sequence
 class QuietImports(importlib.abc.MetaPathFinder):
     """Imports torch, and what it imports late, without the garbage collector.
 
-    Torch makes half a million objects, hardly any of them garbage; looking at them again and again took 0.9
-    of the 5.2 seconds of processor time in which a rank starts. Afterwards those of the first import are kept
-    out of the collector's sight: looking at everything then takes 0.12 s instead of 0.20, in which all other
-    ranks wait for this one. What the program makes is collected as ever.
+    Torch makes half a million objects, hardly any of them garbage; looking at them again and again took 0.4
+    to 0.9 of the 4 to 5 seconds of processor time in which a rank starts. Afterwards what is there is kept
+    out of the collector's sight: looking at everything then takes 0.13 s instead of 0.20, in which all other
+    ranks wait for this one. What the program makes after the import is collected as ever.
     """
 
     def find_spec(
