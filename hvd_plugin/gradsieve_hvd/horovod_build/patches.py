@@ -1,4 +1,4 @@
-"""The lines of Horovod 0.28.1 that a current torch, or the loss of a rank, makes it necessary to change."""
+"""The lines of Horovod 0.28.1 that must change for a current torch, lost ranks, and misleading host names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gradsieve.errors import BuildError
 
-RECIPE = 2
+RECIPE = 3
 """Part of the cache's key: raise it when the patches or the flags change what is built."""
 
 
@@ -62,6 +62,24 @@ PATCHES = (
         "  gloo_context.InitializeForProcessSet(global_gloo_context,",
         lambda _standard: (
             "  gloo_context.Enable();\n  gloo_context.InitializeForProcessSet(global_gloo_context,"
+        ),
+    ),
+    # A process set's context, which is also that of all ranks, knew no interface: HOROVOD_GLOO_IFACE held for
+    # the first connections, while gradients went where the host's own name leads, on Debian to 127.0.1.1.
+    Patch(
+        "horovod/common/gloo/gloo_context.cc",
+        "  assert(global_context.IsEnabled());",
+        lambda _standard: (
+            "  assert(global_context.IsEnabled());\n  gloo_iface_ = global_context.gloo_iface_;"
+        ),
+    ),
+    # Without an interface, a host whose name does not resolve ended with a segmentation fault.
+    Patch(
+        "third_party/gloo/gloo/transport/tcp/device.cc",
+        "  GLOO_ENFORCE_NE(rv, -1);",
+        lambda _standard: (
+            '  GLOO_ENFORCE_EQ(rv, 0, "HOROVOD_GLOO_IFACE is not set, and this host\'s name ", '
+            'attr.hostname, " does not resolve: ", gai_strerror(rv));'
         ),
     ),
     # Debugging symbols would be most of the library's 65 MiB, and nobody looks at them.

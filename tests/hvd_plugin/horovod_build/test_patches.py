@@ -27,6 +27,11 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 PROCESS_SETS = """  gloo_context.InitializeForProcessSet(global_gloo_context,
                                        registered_global_ranks);
 """
+GLOO_CONTEXT = """  assert(global_context.IsEnabled());
+"""
+GLOO_DEVICE = """  GLOO_ENFORCE_NE(rv, -1, strerror(errno));
+  GLOO_ENFORCE_NE(rv, -1);
+"""
 
 
 @pytest.fixture
@@ -37,6 +42,8 @@ def source(tmp_path):
         "horovod/torch/CMakeLists.txt": TORCH,
         "horovod/common/ops/cuda/CMakeLists.txt": CUDA,
         "horovod/common/process_set.cc": PROCESS_SETS,
+        "horovod/common/gloo/gloo_context.cc": GLOO_CONTEXT,
+        "third_party/gloo/gloo/transport/tcp/device.cc": GLOO_DEVICE,
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
