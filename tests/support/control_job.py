@@ -85,8 +85,10 @@ class ControlJob:
         made = self.gradsieve("certificates", str(self.certificates), "--coordinator", self.address, *named)
         assert made.wait() == 0, made.text()
 
-    def gradsieve(self, *arguments: str, host: str | None = None, **variables: str) -> Program:
-        """Start ``gradsieve``; with a network, on ``host`` or in the hub."""
+    def gradsieve(
+        self, *arguments: str, host: str | None = None, machine: str = "", **variables: str
+    ) -> Program:
+        """Start ``gradsieve``; with a network, on ``host`` or in the hub, else on a machine of a name."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GRADSIEVE_")}
         environment |= {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -99,6 +101,8 @@ class ControlJob:
             **variables,
         }
         command = [sys.executable, "-m", "gradsieve_hvd", *arguments]
+        if machine or (self.network is None and host):
+            command = [*on_a_machine_named(machine or host), *command]
         if self.network is not None:
             prefix, more = self.network.inside(host)
             command = [*prefix, shlex.join(command)] if host else [*prefix, *command]
@@ -108,12 +112,15 @@ class ControlJob:
         self.programs.append(program)
         return program
 
-    def agent(self, host: str, *options: str, slots: int = 1, party: str = "", **variables: str) -> Program:
+    def agent(
+        self, host: str, *options: str, slots: int = 1, party: str = "", machine: str = "", **variables: str
+    ) -> Program:
         return self.gradsieve(
             "agent",
             *("--tls", str(self.certificates / (party or host)), "--host", host, "--slots", str(slots)),
             *("--coordinator", f"{self.address}:{self.port}", *options),
             host=host,
+            machine=machine,
             **variables,
         )
 
@@ -212,6 +219,12 @@ class ControlJob:
                 if wanted in (folder / "environ").read_bytes().split(b"\0"):
                     found[int(folder.name)] = (folder / "cmdline").read_bytes().decode(errors="replace")
         return found
+
+
+def on_a_machine_named(name: str) -> list[str]:
+    """What goes before a command so that its machine has this name, as MPI wants it of each host."""
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", "--uts", *user, "sh", "-c", 'hostname "$0" && exec "$@"', name]
 
 
 def free_ports(count: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import signal
 import ssl
@@ -212,6 +213,7 @@ class Agent:
             "gpus": list(settings.gpus),
             "group": settings.group,
             "runs": self.runs.known(),
+            "machine": os.uname().nodename,
         }
 
     def _on_registered(self, dialled: float) -> None:

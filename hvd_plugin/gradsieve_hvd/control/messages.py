@@ -12,6 +12,7 @@ MOST_HOSTS = 4096
 MOST_RANKS = 16384
 MOST_GENERATION = 2**53 - 1
 _MOST_SLOTS = 1024
+_MOST_MACHINE = 64  # HOST_NAME_MAX of Linux
 _MOST_PLAN_FIELDS = 64
 # As for a DNS label, or several joined by dots; nothing that a shell, a path or a URL would read otherwise.
 _NAME = re.compile(r"[a-z0-9A-Z]([a-z0-9A-Z._-]{0,251}[a-z0-9A-Z])?")
@@ -65,6 +66,7 @@ class Registration:
         gpus: names of its GPUs.
         group: its worker group; empty outside Kubernetes.
         runs: what it still runs or has run without having told: run id -> exit status, None while it runs.
+        machine: name of its machine's kernel; empty if it does not say.
     """
 
     incarnation: Incarnation
@@ -73,6 +75,7 @@ class Registration:
     gpus: tuple[str, ...] = ()
     group: str = ""
     runs: dict[str, int | None] = field(default_factory=dict)
+    machine: str = ""
 
     @classmethod
     def read(cls, fields: Fields) -> Registration:
@@ -96,6 +99,7 @@ class Registration:
                 run.text("id", most=64): run.integer("status", 0, 255) if "status" in run else None
                 for run in runs
             },
+            fields.text("machine", most=_MOST_MACHINE, empty=True) if "machine" in fields else "",
         )
 
 

@@ -20,6 +20,7 @@ from gradsieve_hvd.control.children import STDERR, STDOUT, Child, Children, Outp
 from gradsieve_hvd.control.fields import Refused
 from gradsieve_hvd.control.handover import Handover
 from gradsieve_hvd.control.ledger import End
+from gradsieve_hvd.control.machine_names import check_distinct
 from gradsieve_hvd.control.messages import Roster
 from gradsieve_hvd.control.rank_group import START_SECONDS, Setting
 from gradsieve_hvd.launcher.mpi import ROOT_ALLOWED, find_program, held
@@ -106,8 +107,9 @@ class MpiRanks:
         """Start ``mpirun`` and wait for its end.
 
         Raises:
-            LaunchError: there is no ``mpirun`` of Open MPI here.
+            LaunchError: there is no ``mpirun`` of Open MPI here, or it cannot tell the machines apart.
         """
+        check_distinct(self._setting.registry.machines())
         roster, socket = self._setting.roster, self._folder / "launch.sock"
         mpirun = find_program("mpirun", os.environ.get("PATH"))
         major = await asyncio.to_thread(mpirun_major, mpirun)

@@ -90,6 +90,12 @@ class Registry:
         """UID of the incarnation that may take part for ``host``; empty while that is open."""
         return self._admitted.get(host, "")
 
+    def machines(self) -> dict[str, str]:
+        """Machine names of the roster's hosts whose admitted incarnation is connected."""
+        places = () if self._roster is None else self._roster.hosts
+        admitted = (self.admitted(place.host) for place in places)
+        return {who.host: self.connected[who].machine for who in admitted if who is not None}
+
     def missing(self) -> list[str]:
         """Hosts of the roster whose admitted incarnation is not connected, in the roster's order."""
         places = () if self._roster is None else self._roster.hosts

@@ -18,6 +18,7 @@ REGISTER = {
     "slots": 2,
     "gpus": ["A100"],
     "group": "a100",
+    "machine": "node-7",
 }
 ROSTER = {
     "generation": 3,
@@ -57,7 +58,7 @@ def read(kind, value):
 
 
 def test_good_messages_are_read():
-    assert read(Registration, REGISTER).slots == 2
+    assert (read(Registration, REGISTER).slots, read(Registration, REGISTER).machine) == (2, "node-7")
     roster = read(Roster, ROSTER)
     assert (roster.size, roster.fewest_ranks, roster.environment) == (3, 1, {"A": "b"})
     assert read(Plan, PLAN).fields == PLAN
@@ -77,6 +78,7 @@ def test_good_messages_are_read():
         (Registration, {"generation": -1}, "generation"),
         (Registration, {"gpus": ["x"] * 65}, "gpus"),
         (Registration, {"type": "run"}, "register"),
+        (Registration, {"machine": "m" * 65}, "machine"),
         (Roster, {"command": []}, "command"),
         (Roster, {"command": ["a\0b"]}, "command"),
         (Roster, {"command": ["\ud800"]}, "command"),
