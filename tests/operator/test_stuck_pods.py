@@ -27,6 +27,12 @@ def stuck(it: VirtualCluster, name: str) -> None:
     it.pods[name] = pod
 
 
+def run(it: VirtualCluster) -> None:
+    """Let the kubelets start all containers."""
+    well = {"phase": "Running", "reason": "", "message": "", "ip": "10.0.0.9"}
+    it.pods = {name: replace(pod, **well) for name, pod in it.pods.items()}
+
+
 def condition(it: VirtualCluster, kind: str) -> dict:
     world = it.world()
     found = job_status(world, it.operate(), {}, {})["conditions"]
@@ -50,7 +56,7 @@ def test_it_is_not_replaced_before_any_rank_has_run_and_the_job_goes_on_once_it_
         it.now += 1
         it.operate()
     assert (it.made, it.progress.restarts) == (made, 0)
-    it.pods[WORKER] = replace(it.pods[WORKER], reason="", message="")
+    run(it)
     assert condition(it, "Degraded")["status"] == "False"
     it.settle()
     assert (it.progress.succeeded, it.progress.restarts) == (True, 0)
@@ -75,6 +81,63 @@ def test_what_is_stuck_for_two_minutes_after_ranks_have_run_is_replaced():
     for _ in range(5):
         it.operate()
     assert "digits-worker-1-3" in it.made
+
+
+@pytest.mark.parametrize(
+    ("reason", "ip", "told"),
+    [
+        pytest.param("ContainerCreating", "", True, id="volume or image"),
+        pytest.param("ContainerCreating", "10.0.0.9", True, id="image"),
+        pytest.param("PodInitializing", "", True, id="volume before an init container"),
+        pytest.param("PodInitializing", "10.0.0.9", False, id="init container at work"),
+        pytest.param("", "", True, id="node has said nothing"),
+    ],
+)
+def test_a_pod_whose_node_makes_no_container_for_two_minutes_is_named_and_stays(reason, ip, told):
+    it = started()
+    made = list(it.made)
+    run(it)
+    it.pods[WORKER] = replace(it.pods[WORKER], phase="Pending", reason=reason, ip=ip)
+    it.now = it.pods[WORKER].created + 119
+    assert condition(it, "Degraded")["status"] == "False"
+    it.now += 1
+    degraded = condition(it, "Degraded")
+    assert (degraded["reason"] == "PodPreparing") == told
+    if told:
+        assert (
+            f"{WORKER}: no container after 120 s; node n0 pulls an image, or waits for" in degraded["message"]
+        )
+        assert f"`kubectl describe pod {WORKER}`" in degraded["message"]
+    for _ in range(300):
+        it.now += 1
+        it.operate()
+    assert (it.made, it.progress.restarts) == (made, 0)
+    run(it)
+    assert condition(it, "Degraded")["status"] == "False"
+
+
+def test_what_a_node_says_goes_before_what_it_does_not_say():
+    it = started()
+    it.pods[WORKER] = replace(it.pods[WORKER], phase="Pending", reason="ContainerCreating")
+    stuck(it, "digits-coordinator-1")
+    it.now += 1000
+    assert condition(it, "Degraded")["reason"] == "PodStuck"
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("ImagePullBackOff", "PodStuck"), ("ContainerCreating", "PodPreparing")]
+)
+def test_it_is_said_without_a_break_also_when_what_all_pods_rely_on_is_looked_at(reason, told):
+    it = started()
+    it.pods[WORKER] = replace(it.pods[WORKER], phase="Pending", reason=reason)
+    it.now += 1000
+    said = [condition(it, "Degraded")["reason"]]
+    # Once a minute the operator takes it that nothing is there, and makes it again.
+    it.children.clear()
+    while not it.children:
+        said.append(condition(it, "Degraded")["reason"])
+    assert len(said) > 1
+    assert set(said) == {told}
 
 
 def raw(*statuses: dict, init: tuple = ()) -> dict:

@@ -16,6 +16,9 @@ UNSCHEDULABLE_SECONDS = 10.0
 STUCK_SECONDS = 120.0
 """A replacement whose container cannot be started for so long is tried elsewhere; images may take a while."""
 
+PREPARING_SECONDS = 120.0
+"""A pod whose node takes so long to make its containers is worth a word; a large image may need as long."""
+
 SILENT_SECONDS = 60.0
 """A running worker that the coordinator has missed for so long will not dial any more."""
 
@@ -130,18 +133,42 @@ def leaves_well(pod: Pod, world: World) -> bool:
     return pod.phase == "Succeeded" and not pod.deleting and just_now
 
 
-def cannot_start(pod: Pod) -> Word | None:
-    """Return what keeps a container of ``pod`` from starting, in its node's words; None when nothing does.
+def hindrance(world: World) -> Word | None:
+    """Return what keeps a member's containers from running; None when nothing does.
 
-    Before ranks have ever run this is said and no more: another pod would have the same image.
+    Before ranks have ever run this is said and no more: another pod would have the same image and volumes.
     """
+    last = newest(world.pods).values()
+    words = [*map(_cannot_start, last), *(_is_prepared_for_long(pod, world.now) for pod in last)]
+    return next((word for word in words if word is not None), None)
+
+
+def _cannot_start(pod: Pod) -> Word | None:
+    """Return why a container of ``pod`` cannot start, in its node's words."""
     if not pod.alive or pod.reason not in _CANNOT_START:
         return None
     return Word("PodStuck", f"{pod.name} cannot start: {pod.reason}: {pod.message}")
 
 
+def _is_prepared_for_long(pod: Pod, now: float) -> Word | None:
+    """Return that the node of ``pod`` has not made its containers for a while.
+
+    A node waits for a volume's Secret, ConfigMap or claim without a word in the pod's status; pulling an
+    image looks the same. So this is said, and never counts as a loss.
+    """
+    mute = pod.reason == "ContainerCreating" or (pod.reason in {"", "PodInitializing"} and not pod.ip)
+    waits = pod.alive and pod.phase == "Pending" and bool(pod.node) and not pod.deleting
+    if not (waits and mute and now - pod.created >= PREPARING_SECONDS):
+        return None
+    return Word(
+        "PodPreparing",
+        f"{pod.name}: no container after {PREPARING_SECONDS:.0f} s; node {pod.node} pulls an image, or waits "
+        f"for a volume's Secret, ConfigMap or claim: `kubectl describe pod {pod.name}` says which",
+    )
+
+
 def _stuck(pod: Pod, world: World) -> Word | None:
-    stuck = cannot_start(pod)
+    stuck = _cannot_start(pod)
     if stuck is not None and world.progress.ran and world.now - pod.created >= STUCK_SECONDS:
         return stuck
     coordinator, since = world.coordinator, world.progress.changed

@@ -12,6 +12,7 @@ from gradsieve_operator.decide.admission import pause_placement, placed
 from gradsieve_operator.decide.creation import begun, build, prerequisites
 from gradsieve_operator.decide.endings import delete, finish, restart_whole
 from gradsieve_operator.decide.members import (
+    hindrance,
     latest_attempt,
     latest_generation,
     leaves_well,
@@ -225,7 +226,7 @@ def _restore(world: World) -> Decision | None:
     missing = prerequisites(world)
     if not missing or world.progress.retry_at > world.now:
         return None
-    return Decision(missing, noticed(world), admitted=placed(), again=0.0)
+    return Decision(missing, noticed(world), admitted=placed(), degraded=hindrance(world), again=0.0)
 
 
 def _wait(world: World, word: Word, leaderless: bool, pause: float) -> Decision:

@@ -13,7 +13,7 @@ from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete
 from gradsieve_operator.decide.members import (
     Slot,
-    cannot_start,
+    hindrance,
     latest_attempt,
     latest_generation,
     newest,
@@ -53,8 +53,7 @@ def steer(world: World, members: Sequence[tuple[Slot, Pod]]) -> Decision:
         surplus = (p for p in world.pods if p.alive and (p.host not in places or p != last[p.host]))
         actions.extend(delete(pod, world) for pod in surplus)
     again = _RUNNING_SECONDS if progress.running and knows else _STARTING_SECONDS
-    stuck = next((word for pod in last.values() if (word := cannot_start(pod)) is not None), None)
-    return Decision(tuple(actions), progress, admitted=placed(), degraded=stuck, again=again)
+    return Decision(tuple(actions), progress, admitted=placed(), degraded=hindrance(world), again=again)
 
 
 def noticed(world: World) -> Progress:
