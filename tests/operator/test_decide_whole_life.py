@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from virtual_cluster import Crash, VirtualCluster
 
+WORKER_1 = {"digits-worker-1-1", "digits-worker-1-2"}
+
 
 def cluster(*groups, nodes=(2, 2, 2), length=5, **spec) -> VirtualCluster:
     spec.setdefault("runPolicy", {"backoffLimit": 1000, "nodeLostSeconds": 5})
@@ -103,6 +105,30 @@ def test_a_place_taken_between_plan_and_binding_withdraws_the_gang_within_15_sec
     it.settle()
     assert it.progress.succeeded
     assert it.progress.restarts == 0
+
+
+def test_a_gang_that_was_bound_and_turned_away_by_a_node_leaves_no_pod_and_counts_no_restart():
+    it = cluster(jobs.group("worker", 3), nodes=(4,), runPolicy={"backoffLimit": 0})
+    for setback in range(1, 4):
+        run_until(it, lambda it: it.progress.started is not None)
+        it.turn_away(sorted(it.pods)[setback])
+        it.operate()
+        assert (it.progress.started, it.progress.setbacks) == (None, setback)
+        assert it.said[-1].admitted.reason == "PodFailed"
+        assert "OutOfnvidia.com/gpu: Pod was rejected" in it.said[-1].admitted.message
+        assert 2 ** (setback - 1) <= it.progress.retry_at - it.now <= 2**setback
+        run_until(it, lambda it: not it.pods, 3)
+    it.settle()
+    assert (it.progress.succeeded, it.progress.restarts) == (True, 0)
+
+
+def test_while_a_gang_that_was_turned_away_waits_it_keeps_its_turn():
+    it = cluster(jobs.group("worker", 3), nodes=(4,))
+    run_until(it, lambda it: it.progress.started is not None)
+    began = it.progress.started
+    it.turn_away("digits-worker-1-1")
+    it.operate()
+    assert it.progress.waiting_since == began
 
 
 def test_while_it_pauses_a_job_still_says_what_the_setback_was():
@@ -283,6 +309,19 @@ class TestLosses:
         assert it.progress.restarts == 1
         assert "digits-worker-1-3" in it.made
 
+    def test_a_replacement_that_its_node_turns_away_is_tried_again_and_is_no_restart(self):
+        it = cluster(jobs.group("worker", 2), nodes=(3, 1), length=60, runPolicy={"backoffLimit": 1})
+        run_until(it, training)
+        it.kill("digits-worker-1-1")
+        run_until(it, lambda it: it.pods.get("digits-worker-1-2") and it.pods["digits-worker-1-2"].node)
+        others = {name: pod.uid for name, pod in it.pods.items() if name not in WORKER_1}
+        it.turn_away("digits-worker-1-2")
+        run_until(it, lambda it: "digits-worker-1-3" in it.pods)
+        assert any(said.degraded and said.degraded.reason == "PodFailed" for said in it.said)
+        assert others.items() <= {name: pod.uid for name, pod in it.pods.items()}.items()
+        it.settle()
+        assert (it.progress.succeeded, it.progress.restarts) == (True, 1)
+
 
 class TestSuspension:
     def test_a_suspended_job_has_no_pods_and_resumes(self):
@@ -389,7 +428,8 @@ def test_deleted_certificates_mean_new_pods():
     assert len(it.made) == 6
 
 
-EVENTS = st.sampled_from(["kill", "delete", "down", "up", "steal", "give back", "quota", "no quota", "crash"])
+WORDS = ["kill", "turn away", "delete", "down", "up", "steal", "give back", "quota", "no quota", "crash"]
+EVENTS = st.sampled_from(WORDS)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -402,6 +442,8 @@ def test_whatever_happens_the_job_ends_well_and_nothing_is_made_twice(events, el
         match event:
             case "kill" if names:
                 it.kill(names[which % len(names)])
+            case "turn away" if names:
+                it.turn_away(names[which % len(names)])
             case "delete" if names:
                 del it.pods[names[which % len(names)]]
             case "down" | "up":

@@ -77,7 +77,10 @@ async def requests(server):
         await until(lambda: len(server.all("v1/pods")) == 3, 60)
         bind(server)
         await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed", 60)
-        server.objects["v1/pods", "research", "digits-worker-1-1"].patch({"status": {"phase": "Failed"}})
+        container = {"name": "train", "state": {"terminated": {"exitCode": 1}}}
+        server.objects["v1/pods", "research", "digits-worker-1-1"].patch(
+            {"status": {"phase": "Failed", "containerStatuses": [container]}}
+        )
         await until(lambda: "digits-worker-1-2" in server.all("v1/pods"), 60)
         server.objects["v1/pods", "research", "digits-coordinator-1"].patch(
             {"status": {"phase": "Succeeded"}}

@@ -156,6 +156,14 @@ def test_of_several_containers_the_one_that_trains_counts_whatever_their_names()
     assert (pod.reason, pod.message, pod.exit_code) == ("ErrImagePull", "no such image", None)
 
 
+def test_a_pod_that_failed_without_any_container_was_turned_away_by_its_node():
+    refusal = {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: too little"}
+    assert read_pod({**raw(), "status": refusal}).turned_away
+    ended = {"name": "train", "state": {"terminated": {"exitCode": 1}}}
+    assert not read_pod({**raw(), "status": {"phase": "Failed", "containerStatuses": [ended]}}).turned_away
+    assert not read_pod({**raw(), "status": {"phase": "Pending"}}).turned_away
+
+
 def test_an_init_container_that_cannot_start_is_what_the_pod_waits_for():
     ready = {"name": "one", "state": {"terminated": {"exitCode": 0}}}
     init = (ready, waiting("two", "ErrImagePull", "no such image"), waiting("three", "PodInitializing"))

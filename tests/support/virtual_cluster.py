@@ -260,6 +260,11 @@ class VirtualCluster:
             self.pods[name], **{"phase": "Failed", "ended": self.now, "exit_code": 137, **how}
         )
 
+    def turn_away(self, name: str) -> None:
+        """Let a pod's kubelet refuse what was bound to it."""
+        message = "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu"
+        self.kill(name, exit_code=None, reason="OutOfnvidia.com/gpu", message=message, turned_away=True)
+
     def node(self, name: str, *, ready: bool) -> None:
         if self.nodes[name].ready != ready:
             self.nodes[name] = d.Node(ready=ready, since=self.now)

@@ -38,7 +38,7 @@ def admit(world: World) -> Decision:
     2. While pods of an earlier placement stand, or the pause lasts, nothing is created.
     3. What must be there before the first pod is made: Service, account, certificates.
     4. All pods get a node and are created, or none is.
-    5. Once all are bound, the job has started.
+    5. Once all are bound, the job has started. A node may still turn a pod away: then the setbacks go on.
 
     A half-made gang, left by an operator that was killed, is completed if the rest still fits.
     """
@@ -122,7 +122,6 @@ def _started(world: World, gang: Iterable[Pod]) -> Decision:
     progress = replace(
         progress,
         started=world.now,
-        setbacks=0,
         retry_at=0.0,
         waiting_since=None,
         overtaken=0,

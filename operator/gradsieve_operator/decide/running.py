@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.decide.actions import Action, Create, Decision, Record, Word
-from gradsieve_operator.decide.admission import pause_placement, placed
+from gradsieve_operator.decide.admission import pause_placement, placed, withdraw
 from gradsieve_operator.decide.creation import begun, build, prerequisites
-from gradsieve_operator.decide.endings import delete, finish, restart_whole
+from gradsieve_operator.decide.endings import delete, finish, forget_start, restart_whole
 from gradsieve_operator.decide.members import (
     hindrance,
     latest_attempt,
@@ -37,17 +37,19 @@ def keep_running(world: World) -> Decision:
 
     1. Pods made from another spec, or certificates that are gone: start over with new pods.
     2. The program has ended well, or a deadline has passed: the end.
-    3. A member is lost: count a restart, unless there were too many.
-    4. A member has ended well a moment ago: wait for the coordinator's own end.
-    5. A place is empty: fill it, or go on without where ``minReplicas`` allows it.
-    6. The ranks are lost and all members are well: start them again.
-    7. What all pods rely on is missing, or was not looked at for a while: make it.
-    8. Otherwise see to it that the coordinator knows members and plan.
+    3. A pod was turned away by its node: it never had its place, and is no loss.
+    4. A member is lost: count a restart, unless there were too many.
+    5. A member has ended well a moment ago: wait for the coordinator's own end.
+    6. A place is empty: fill it, or go on without where ``minReplicas`` allows it.
+    7. The ranks are lost and all members are well: start them again.
+    8. What all pods rely on is missing, or was not looked at for a while: make it.
+    9. Otherwise see to it that the coordinator knows members and plan.
     """
     return (
         _unusable(world)
         or _success(world)
         or _deadline(world)
+        or _turned_away(world)
         or _count_losses(world)
         or _farewell(world)
         or _unplaced(world)
@@ -91,6 +93,23 @@ def _deadline(world: World) -> Decision | None:
         word = Word("PreRunningDeadlineExceeded", f"no rank ran within {limit} s: {said}")
         return finish(world, word, succeeded=False)
     return None
+
+
+def _turned_away(world: World) -> Decision | None:
+    """Take back pods that were bound, but whose nodes had no room any more when they saw them.
+
+    Before ranks have run, nothing is kept: half a gang would hold places for nothing. Later only these pods
+    go, and their places are filled after a pause.
+    """
+    refused = [pod for pod in newest(world.pods).values() if pod.turned_away and not pod.deleting]
+    if not refused:
+        return None
+    word = Word("PodFailed", f"{refused[0].name}: {refused[0].reason}: {refused[0].message}")
+    if world.progress.ran:
+        return _take_back(world, refused, word)
+    start, setbacks = world.progress.started, world.progress.setbacks
+    anew = replace(forget_start(world), waiting_since=start, setbacks=setbacks)
+    return withdraw(_with(world, anew), world.pods, word)
 
 
 def _count_losses(world: World) -> Decision | None:
@@ -158,12 +177,17 @@ def _unplaced(world: World) -> Decision | None:
     late = [pod for pod in newest(world.pods).values() if unbound_too_long(pod, world)]
     if not late and not world.refused:
         return None
-    progress = pause_placement(world, world.progress)
-    progress = replace(progress, absent=tuple(sorted({*progress.absent, *(pod.host for pod in late)})))
     word = Word("Refused", world.refused)
     if late:
         word = Word("PlaceTaken", f"{late[0].name} was not bound in time: {late[0].message}")
-    actions: tuple[Action, ...] = (Record(progress), *(delete(pod, world, grace=0) for pod in late))
+    return _take_back(world, late, word)
+
+
+def _take_back(world: World, pods: Sequence[Pod], word: Word) -> Decision:
+    """Delete replacements that have not got their places, and pause."""
+    progress = pause_placement(world, world.progress)
+    progress = replace(progress, absent=tuple(sorted({*progress.absent, *(pod.host for pod in pods)})))
+    actions: tuple[Action, ...] = (Record(progress), *(delete(pod, world, grace=0) for pod in pods))
     return Decision(actions, progress, admitted=placed(), degraded=word, again=0.0)
 
 

@@ -49,6 +49,7 @@ class Pod:
         ready: whether all of its containers are.
         authority: who signed its certificate.
         origin: digest of the spec that it was made from.
+        turned_away: whether its node refused it: it has failed, and never had a container.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Pod:
     ready: bool = False
     authority: str = ""
     origin: str = ""
+    turned_away: bool = False
 
     @property
     def over(self) -> bool:
@@ -195,6 +197,7 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         authority=notes.get(AUTHORITY_ANNOTATION, ""),
         origin=notes.get(ORIGIN_ANNOTATION, ""),
+        turned_away=status.get("phase") == "Failed" and not status.get("containerStatuses"),
     )
 
 

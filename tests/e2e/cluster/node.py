@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cluster import cgroups, wiring
@@ -104,6 +107,16 @@ class Node:
     def stop_kubelet(self) -> None:
         """End the kubelet; its pods go on, and the node becomes NotReady after the control plane's grace."""
         self.sandbox.stop("kubelet")
+
+    @contextmanager
+    def held_kubelet(self) -> Iterator[None]:
+        """Keep the kubelet from doing anything: its node stays Ready for some ten seconds."""
+        kubelet = self.sandbox.children["kubelet"]
+        kubelet.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            kubelet.send_signal(signal.SIGCONT)
 
     def shape_link(self, rate: str | None) -> None:
         """Limit the bandwidth of the node's link in either direction, such as to "100mbit"; None lifts it."""

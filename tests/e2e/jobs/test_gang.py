@@ -5,6 +5,7 @@ import time
 import pytest
 from cluster.pods import pod
 from horovod_job import Job, idle_group
+from kubernetes import client
 
 pytestmark = pytest.mark.timeout(300)
 PRODUCT, ON_EACH = "Gang-Test", 2
@@ -99,6 +100,42 @@ def test_a_gang_whose_place_is_stolen_before_it_is_bound_leaves_no_pod_and_is_pl
     gang.kubectl("delete", "pod", "thief", "--wait=false")
     admitted(gang)
     assert {name for name in gang.pods() if name.endswith("-1")} == set()
+
+
+def test_a_gang_that_was_bound_before_its_place_was_stolen_leaves_no_pod_either(
+    cluster, namespace, start, gpu_nodes
+):
+    with cluster.no_binding():
+        gang = start("gang", 3)
+        gang.wait(lambda: len(gang.pods()) == 4, 60, "all pods planned and none bound")
+        gpu = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        cluster.apply(pod(namespace, "thief", cluster.pause_image, container=gpu, nodeName=gpu_nodes[0]))
+        gang.kubectl("wait", "--for=condition=Ready", "pod/thief", "--timeout=60s", timeout=70)
+        with cluster.nodes[1].held_kubelet():
+            # As a scheduler does that has not heard of the thief yet; the kubelet has.
+            for name, each in gang.pods().items():
+                bind(cluster, namespace, name, pinned(each))
+            gang.wait(gang.admitted, 20, "all pods bound, and none looked at by the node")
+        gang.wait(lambda: not gang.pods(), 15, "no pod")
+        assert any("OutOfnvidia.com/gpu" in said for said in gang.said("PodFailed"))
+    gang.wait(lambda: gang.waits_because("NoPlace"), 60, "planned anew")
+    gang.kubectl("delete", "pod", "thief", "--wait=false")
+    admitted(gang)
+    assert gang.status().get("restartCount", 0) == 0
+
+
+def pinned(planned: dict) -> str:
+    """Return the node that the planner chose for a pod."""
+    terms = planned["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+
+
+def bind(cluster, namespace: str, name: str, node: str) -> None:
+    target = client.V1ObjectReference(api_version="v1", kind="Node", name=node)
+    binding = client.V1Binding(metadata=client.V1ObjectMeta(name=name), target=target)
+    core = client.CoreV1Api(cluster.api)
+    # The client cannot read what the server answers.
+    core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
 
 
 def test_a_big_job_behind_a_stream_of_small_ones_starts_also_when_the_operator_restarts(start, operator):
