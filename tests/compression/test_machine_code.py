@@ -6,10 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-import gradsieve.codec
 import gradsieve.kernels  # noqa: F401 - the cache folder of this process is filled from here on
+from gradsieve.codec.checksum import checksum
 from gradsieve.kernels.machine_code import digest_of_sources, own_folder
 
 LOADED = """
@@ -18,6 +19,17 @@ from gradsieve.kernels.groups import nth_by_counting
 assert nth_by_counting(np.arange(5), 5, 2) == 3
 print("loaded" if nth_by_counting.stats.cache_hits else "compiled")
 """
+CHECKSUM = """
+import re
+import numpy as np
+from gradsieve.codec.checksum import _mix, checksum
+how = ["loaded" if it.stats.cache_hits else "compiled" for it in (_mix, checksum)]
+print(*how, checksum(np.arange(100, dtype=np.uint8), 3, 98), end="")
+if how[1] == "compiled":
+    (text,) = checksum.inspect_llvm().values()
+    print(" _mix is called" if re.search("call .*_mix", text) else " nothing is called")
+"""
+EXPECTED_CHECKSUM = checksum(np.arange(100, dtype=np.uint8), 3, 98)
 FILES = f"{digest_of_sources()}/kernels/groups.nth_by_counting-*"
 NOWHERE = "/dev/null/cache"
 
@@ -82,6 +94,14 @@ def test_a_file_that_was_cut_short_is_compiled_and_written_anew(copied, suffix, 
     file.write_bytes(whole[: int(part * len(whole))])
     assert start(LOADED, NUMBA_CACHE_DIR=str(copied)) == "compiled"
     assert start(LOADED, NUMBA_CACHE_DIR=str(copied)) == "loaded"
+
+
+def test_a_function_whose_own_code_is_lost_absorbs_loaded_ones_as_ever(copied):
+    for file in copied.glob(f"{digest_of_sources()}/codec/checksum.checksum-*"):
+        file.unlink()
+    environment = {"GRADSIEVE_KERNELS": str(copied), "XDG_CACHE_HOME": NOWHERE}
+    assert start(CHECKSUM) == f"loaded loaded {EXPECTED_CHECKSUM}"
+    assert start(CHECKSUM, **environment) == f"loaded compiled {EXPECTED_CHECKSUM} nothing is called"
 
 
 def test_the_users_own_compiled_functions_find_all_of_numba():

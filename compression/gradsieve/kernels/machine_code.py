@@ -1,5 +1,7 @@
 """Where the machine code of compiled loops lies on disk, and how it is loaded from there."""
 
+# ruff: noqa: SLF001 - numba's cache is made to be derived from, but names nothing that a derived one needs
+
 from __future__ import annotations
 
 import hashlib
@@ -8,9 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numba
+from llvmlite import binding as llvm
 from numba.core import caching
 from numba.core.runtime.nrt import rtsys
 
@@ -44,7 +47,7 @@ def digest_of_sources() -> str:
     return digest.hexdigest()[:16]
 
 
-class _Place(caching._CacheLocator):  # noqa: SLF001 - made to be derived from, by numba's manual
+class _Place(caching._CacheLocator):
     """Where one function's files lie: told apart by package, module, name and line."""
 
     def __init__(self, function: Callable[..., Any], file: str) -> None:
@@ -70,6 +73,17 @@ class _Place(caching._CacheLocator):  # noqa: SLF001 - made to be derived from, 
 
 class _Format(caching.CompileResultCacheImpl):
     _locator_classes = [_Place]  # noqa: RUF012 - numba's own
+
+
+@cache
+def _empty_bitcode() -> bytes:
+    return cast("bytes", llvm.parse_assembly("").as_bitcode())
+
+
+def _entries(descriptor: Any) -> tuple[str, str, str]:
+    """Return the symbols of a function by which it is called from outside."""
+    wrappers = (descriptor.llvm_cpython_wrapper_name, descriptor.llvm_cfunc_wrapper_name)
+    return (descriptor.llvm_func_name, *wrappers)
 
 
 class MachineCode(caching.FunctionCache):
@@ -106,7 +120,7 @@ class MachineCode(caching.FunctionCache):
         for source in self._sources:
             try:
                 if (found := source.load(key)) is not None:
-                    return self._impl.rebuild(target_context, found)
+                    return self._rebuilt(target_context, found)
             except Exception:  # noqa: BLE001 - a file that a full disk has cut short can fail in any way
                 if source is self._cache_file:
                     self._forget()
@@ -116,6 +130,28 @@ class MachineCode(caching.FunctionCache):
         """Keep what was compiled, if it can be written."""
         with suppress(OSError):
             super().save_overload(sig, data)
+
+    def _rebuilt(self, target_context: Any, found: Any) -> Any:
+        """Return what was found, ready to be called; its bitcode is read once another function absorbs it.
+
+        That is rare, since what is found calls nothing that is not compiled, and to read all of it and list
+        its symbols would take as long as the rest.
+        """
+        (name, kind, (code, bitcode)), descriptor, *rest = found
+        engine = target_context.codegen()._engine
+        engine._defined_symbols |= set(_entries(descriptor))
+        only_code = (name, kind, (code, _empty_bitcode()))
+        result = self._impl.rebuild(target_context, (only_code, descriptor, *rest))
+        library = result.library
+
+        def module_for_linking() -> Any:
+            del library._get_module_for_linking  # from here on it is numba's own again
+            library._shared_module = llvm.parse_bitcode(bitcode)
+            engine._load_defined_symbols(library._shared_module)
+            return library._shared_module
+
+        library._get_module_for_linking = module_for_linking
+        return result
 
     def _forget(self) -> None:
         with suppress(OSError):

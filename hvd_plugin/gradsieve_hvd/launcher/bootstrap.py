@@ -4,7 +4,7 @@
 
 - a failing program runs no exit handlers: MPI's would wait for the other ranks, which wait for this one, and
   Horovod's makes every other rank fail as well, each with a traceback, in a race for the exit status;
-- torch is imported without looking for garbage meanwhile.
+- torch and numba are imported without looking for garbage meanwhile.
 
 Needs the standard library alone, so that it works for whatever interpreter the command names.
 """
@@ -25,10 +25,11 @@ from collections.abc import Sequence
 
 
 class QuietImports(importlib.abc.MetaPathFinder):
-    """Imports torch, and what it imports late, without the garbage collector.
+    """Imports torch, what that imports late, and numba without the garbage collector.
 
     Torch makes half a million objects, hardly any of them garbage; looking at them again and again took 0.4
-    to 0.9 of the 4 to 5 seconds of processor time in which a rank starts. Afterwards what is there is kept
+    to 0.9 of the 4 to 5 seconds of processor time in which a rank starts; numba's import, which has the
+    collector look at torch's objects once more, 0.13. Afterwards what is there is kept
     out of the collector's sight: looking at everything then takes 0.13 s instead of 0.20, in which all other
     ranks wait for this one. What the program makes after the import is collected as ever.
     """
@@ -36,8 +37,8 @@ class QuietImports(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return torch's spec from the finders that come next, with a loader that does this; else None."""
-        if fullname not in ("torch", "torch._dynamo"):
+        """Return such a package's spec from the finders that come next, with a loader that does this."""
+        if fullname not in ("torch", "torch._dynamo", "numba"):
             return None
         after = sys.meta_path[sys.meta_path.index(self) + 1 :]
         specs = (finder.find_spec(fullname, path, target) for finder in after)
