@@ -73,7 +73,9 @@ class Witness:
         # The watch may outlast the cluster.
         with suppress(HTTPError):
             for event in self._watch.stream(pods, namespace, timeout_seconds=int(_SECONDS)):
-                self._take(event["object"], time.time())
+                # A line that was cut short when the watch was stopped comes as nothing.
+                if event is not None:
+                    self._take(event["object"], time.time())
 
     def _take(self, pod: client.V1Pod, now: float) -> None:
         known = self.seen.setdefault(pod.metadata.name, {})
