@@ -39,6 +39,15 @@ def condition(it: VirtualCluster, kind: str) -> dict:
     return next(each for each in found if each["type"] == kind)
 
 
+def stays_until_it_can_run(it: VirtualCluster, made: list[str]) -> None:
+    for _ in range(300):
+        it.now += 1
+        it.operate()
+    assert (it.made, it.progress.restarts) == (made, 0)
+    run(it)
+    assert condition(it, "Degraded")["status"] == "False"
+
+
 @pytest.mark.parametrize("name", [WORKER, "digits-coordinator-1"])
 def test_a_wrong_image_shows_before_any_rank_has_run(name):
     it = started()
@@ -52,12 +61,7 @@ def test_it_is_not_replaced_before_any_rank_has_run_and_the_job_goes_on_once_it_
     it = started()
     made = list(it.made)
     stuck(it, WORKER)
-    for _ in range(300):
-        it.now += 1
-        it.operate()
-    assert (it.made, it.progress.restarts) == (made, 0)
-    run(it)
-    assert condition(it, "Degraded")["status"] == "False"
+    stays_until_it_can_run(it, made)
     it.settle()
     assert (it.progress.succeeded, it.progress.restarts) == (True, 0)
 
@@ -108,12 +112,7 @@ def test_a_pod_whose_node_makes_no_container_for_two_minutes_is_named_and_stays(
             f"{WORKER}: no container after 120 s; node n0 pulls an image, or waits for" in degraded["message"]
         )
         assert f"`kubectl describe pod {WORKER}`" in degraded["message"]
-    for _ in range(300):
-        it.now += 1
-        it.operate()
-    assert (it.made, it.progress.restarts) == (made, 0)
-    run(it)
-    assert condition(it, "Degraded")["status"] == "False"
+    stays_until_it_can_run(it, made)
 
 
 def test_what_a_node_says_goes_before_what_it_does_not_say():

@@ -15,9 +15,8 @@ _MOST_NAMED = 10
 def check_distinct(machines: Mapping[str, str]) -> None:
     """Refuse hosts that Open MPI would take for one machine.
 
-    Two daemons of ``mpirun`` whose machines have the same name each tell their ranks that the other's are
-    neighbours, which those do not know of: the ranks wait for each other for ever, or fail with a truncated
-    message (seen with Open MPI 5.0.11).
+    Ranks below two daemons of ``mpirun`` whose machines have one name wait for each other for ever, or fail
+    with a truncated message; with other names the same agents work (seen with Open MPI 5.0.11).
 
     Args:
         machines: host -> name of its kernel, as hostname(1) prints it; empty if it is not known.

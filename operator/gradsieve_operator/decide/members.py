@@ -157,7 +157,7 @@ def _is_prepared_for_long(pod: Pod, now: float) -> Word | None:
     image looks the same. So this is said, and never counts as a loss.
     """
     mute = pod.reason == "ContainerCreating" or (pod.reason in {"", "PodInitializing"} and not pod.ip)
-    waits = pod.alive and pod.phase == "Pending" and bool(pod.node) and not pod.deleting
+    waits = pod.alive and pod.phase == "Pending" and bool(pod.node)
     if not (waits and mute and now - pod.created >= PREPARING_SECONDS):
         return None
     return Word(

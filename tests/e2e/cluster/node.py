@@ -110,7 +110,7 @@ class Node:
 
     @contextmanager
     def held_kubelet(self) -> Iterator[None]:
-        """Keep the kubelet from doing anything: its node stays Ready for some ten seconds."""
+        """Keep the kubelet from doing anything: its node stays Ready within the control plane's grace."""
         kubelet = self.sandbox.children["kubelet"]
         kubelet.send_signal(signal.SIGSTOP)
         try:
