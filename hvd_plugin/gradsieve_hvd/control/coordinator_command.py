@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from gradsieve_hvd.control.names import GLOO, LISTEN, MPI, PORT, READ_ONLY_LISTE
 from gradsieve_hvd.control.options import log_to_stderr, tls_option
 from gradsieve_hvd.control.plain_hosts import parse_hosts
 from gradsieve_hvd.control.serve import CoordinatorSettings, run_coordinator
+from gradsieve_hvd.horovod_build.installed import reason_to_rebuild
+
+_log = logging.getLogger("gradsieve.coordinator")
 
 _HOSTS_HELP = (
     "Plain hosts with their slots, in the order of the ranks: h1:2,h2:2. An operator sends them otherwise."
@@ -59,6 +63,8 @@ def command(
     Every host runs `gradsieve agent`. Returns the failing rank's exit status.
     """
     log_to_stderr("coordinator")
+    if reason := reason_to_rebuild():
+        _log.warning("%s", reason)
     settings = CoordinatorSettings(
         tls,
         parse_address(listen, PORT),

@@ -11,7 +11,8 @@ from rich.console import Console
 from gradsieve.errors import BuildError
 from gradsieve_hvd.horovod_build.checks import write_problem
 from gradsieve_hvd.horovod_build.environment import Environment, detect
-from gradsieve_hvd.horovod_build.installation import install, is_installed
+from gradsieve_hvd.horovod_build.installation import install
+from gradsieve_hvd.horovod_build.installed import is_installed
 from gradsieve_hvd.horovod_build.pipeline import Build
 from gradsieve_hvd.horovod_build.progress import shown_on
 

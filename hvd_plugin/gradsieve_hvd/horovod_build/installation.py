@@ -1,29 +1,16 @@
 """Install the wheel into the running environment and prove that it loads."""
 
-import importlib.metadata
-import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from gradsieve.errors import BuildError
-from gradsieve_hvd.horovod_build.repair import PROVENANCE
 
 _PROOF = """
 import horovod.torch as hvd
 missing = [name for name in ("mpi", "gloo") if not getattr(hvd, name + "_built")()]
 raise SystemExit("built without " + ", ".join(missing) if missing else 0)
 """
-
-
-def is_installed(facts: Mapping[str, str]) -> bool:
-    """Return whether the Horovod in this environment is the one that `facts` describe."""
-    try:
-        note = importlib.metadata.distribution("horovod").read_text(PROVENANCE)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return note is not None and json.loads(note) == facts
 
 
 def prove_loads() -> None:

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from gradsieve_hvd.horovod_build.installed import reason_to_rebuild
 from gradsieve_hvd.launcher.job import Job, Link, Outcome
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from gradsieve_hvd.launcher.run import run
@@ -33,6 +34,8 @@ def command(
 
     Returns the failing rank's exit status. Ctrl-C ends all ranks; Ctrl-\ shows every rank's Python stack.
     """
+    if reason := reason_to_rebuild():
+        click.secho(f"gradsieve run: {reason}", fg="yellow", err=True)
     emulated = None if link is None else Link(parse_rate(link))
     job = Job(program, ranks, emulated, gloo, timeout, tag_output)
     outcome = run(job)

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gradsieve.errors import BuildError
-from gradsieve_hvd.horovod_build import cache, installation
+from gradsieve_hvd.horovod_build import cache, installed
 from gradsieve_hvd.horovod_build.command import command
 from gradsieve_hvd.horovod_build.environment import detect
 from gradsieve_hvd.horovod_build.pipeline import Build
@@ -85,7 +85,7 @@ def test_an_environment_without_write_access_is_told_so(tmp_path, monkeypatch):
 
 def test_another_environments_horovod_does_not_count_as_installed():
     facts = build().facts
-    assert not installation.is_installed({**facts, "torch": "0.0.1"})
+    assert not installed.is_installed({**facts, "torch": "0.0.1"})
 
 
 def test_the_entry_lies_in_the_users_cache(own_cache):
