@@ -202,10 +202,12 @@ def test_an_epochs_samples_are_counted_once(report):
 
 
 def test_the_layered_rules_densities_move_within_the_models_budget():
-    config = Compression.layered(0.01, adapt_steps=5, dead_band=0)
-    records = train_layered(config, 40, seed=0)
+    # While all layers want more at once, the budget leaves each where it is: up to step 65, or to step 20, as
+    # the processor rounds.
+    config, steps = Compression.layered(0.01, adapt_steps=5, dead_band=0), 100
+    records = train_layered(config, steps, seed=0)
     assert len({record.density for record in records}) > 1
-    for step in range(40):
+    for step in range(steps):
         own = [record for record in records if record.step == step]
         spent = sum(record.density * record.elements for record in own)
         assert spent <= 0.01 * sum(record.elements for record in own) * (1 + 1e-9)
