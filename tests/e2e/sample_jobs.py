@@ -53,16 +53,16 @@ class SampleJob(Job):
         self.kubectl("create", "configmap", "training-program", text)
         job = manifest or load(self.name)
         python = self._cluster.python_volume(self.namespace)
-        variables = [
-            {"name": name, "value": value} for name, value in {**_ONE_MACHINE, **environment}.items()
-        ]
+        given = {**_ONE_MACHINE, **environment}
+        variables = [{"name": name, "value": value} for name, value in given.items()]
         for group in job["spec"]["workerGroups"]:
             pod = group["template"]["spec"]
             pod["securityContext"]["runAsUser"] = ARBITRARY_UID
             pod["volumes"] = [*pod["volumes"], *python.volumes]
             first = pod["containers"][0]
             first["image"] = self._cluster.training_image
-            first["env"] = [*first.get("env", ()), *python.env, *variables]
+            own = [each for each in first.get("env", ()) if each["name"] not in given]
+            first["env"] = [*own, *python.env, *variables]
             first["volumeMounts"] = [*first["volumeMounts"], *python.mounts]
         applied = time.time()
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(job))

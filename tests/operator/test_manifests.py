@@ -65,6 +65,17 @@ def test_its_namespace_enforces_restricted():
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
+def test_a_quota_of_its_namespace_speaks_of_the_operator_s_priority():
+    """Where system priorities are restricted to that, its pods would be refused otherwise."""
+    [deployment], [quota] = of_kind("Deployment"), of_kind("ResourceQuota")
+    pod = deployment["spec"]["template"]["spec"]
+    [scope] = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert quota["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    assert scope == {"scopeName": "PriorityClass", "operator": "In", "values": [pod["priorityClassName"]]}
+    # A rolling update has one more.
+    assert int(quota["spec"]["hard"]["pods"]) > deployment["spec"]["replicas"]
+
+
 @pytest.mark.parametrize("path", SAMPLES, ids=[path.stem for path in SAMPLES])
 def test_a_sample_s_pods_pass_restricted_pod_security(path):
     for group in yaml.safe_load(path.read_text())["spec"].get("workerGroups", ()):
