@@ -22,6 +22,20 @@ def pytest_collection_modifyitems(items):
             item.add_marker("e2e")
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Show what tests have measured, by `record_property`."""
+    measured = [
+        f"{report.nodeid.rpartition('::')[2]}: " + ", ".join(f"{name} {value}" for name, value in recorded)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call" and (recorded := report.user_properties)
+    ]
+    if measured:
+        terminalreporter.section("measured")
+        for line in measured:
+            terminalreporter.line(line)
+
+
 @pytest.fixture(scope="session")
 def machine():
     """Nothing; a machine that cannot carry a cluster skips what asks for it."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import IO, Any
 
 from cluster.errors import ClusterError
 from cluster.pods import restricted_container, restricted_pod
@@ -30,7 +31,7 @@ def group(name: str, replicas: int, image: str, command: list[str], **fields: An
     container = {
         "name": "train",
         "image": image,
-        "imagePullPolicy": "Never",
+        "imagePullPolicy": "IfNotPresent",
         "command": command,
         "resources": {"requests": {"cpu": "10m"}},
         "securityContext": restricted_container(),
@@ -140,6 +141,12 @@ class Job:
     def log(self, *options: str) -> str:
         """Return what its first coordinator said, empty before that has started."""
         return self.kubectl("logs", f"{self.name}-coordinator-1", *options, check=False)
+
+    def follow(self, pod: str, into: IO[str]) -> subprocess.Popen[str]:
+        """Write what a pod says from now on into a file, until it ends; returns the process that does so."""
+        return self._cluster.start_kubectl(
+            "--namespace", self.namespace, "logs", "--follow", "--tail=0", pod, stdout=into
+        )
 
     def children(self, kinds: str = KINDS) -> list[str]:
         """Return the names of what it owns."""

@@ -24,6 +24,29 @@ with open("{_FOLDER}/" + "_".join(os.environ[name] for name in names), "a") as f
         time.sleep(0.1)
 """
 
+ELASTIC_PROGRAM = f"""
+import os, time
+import horovod.torch as hvd
+import torch
+from horovod.common.elastic import ObjectState
+from horovod.torch.elastic import run
+names = ("GRADSIEVE_JOB_GENERATION", "GRADSIEVE_POD_UID")
+hvd.init()
+
+@run
+def train(state):
+    own = "_".join([str(hvd.rank()), *(os.environ[name] for name in names)])
+    while True:
+        hvd.allreduce(torch.zeros(1), name="step")
+        with open("{_FOLDER}/" + own, "a") as file:
+            print(time.time(), file=file)
+        state.check_host_updates()
+        time.sleep(0.1)
+
+train(ObjectState(bcast_object=hvd.broadcast_object, get_rank=hvd.rank))
+"""
+"""Of Horovod's elastic ranks, which write down each step that they have taken together."""
+
 
 @dataclass(frozen=True)
 class Life:
@@ -105,7 +128,7 @@ def journal(cluster: Any, namespace: str, folder: Path) -> Iterator[Journal]:
         cluster.kubectl("delete", "persistentvolume", volume["metadata"]["name"], "--wait=false")
 
 
-def journal_group(cluster: Any, namespace: str, replicas: int) -> dict[str, Any]:
+def journal_group(cluster: Any, namespace: str, replicas: int, program: str = PROGRAM) -> dict[str, Any]:
     """Return a group with real agents whose ranks keep the journal."""
     claim = {"name": _CLAIM, "persistentVolumeClaim": {"claimName": _CLAIM}}
-    return python_group(cluster, namespace, replicas, PROGRAM, {_FOLDER: claim})
+    return python_group(cluster, namespace, replicas, program, {_FOLDER: claim})

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from cluster.errors import ClusterError
+from cluster.external import skip
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 NAMESPACE = "gradsieve-system"
@@ -43,6 +45,15 @@ class OperatorDeployment:
             late.add_note(self._kubectl("describe", "pods", check=False)[-4000:])
             late.add_note(self.said())
             raise
+
+    def require_none(self) -> None:
+        """Raise if there is one already, which is not the tests' to replace.
+
+        Raises:
+            ClusterError: there is.
+        """
+        if self._kubectl("get", _DEPLOYMENT, "--ignore-not-found", "-o", "name"):
+            raise ClusterError(f"the cluster has an operator already: remove {_DEPLOYMENT} in {NAMESPACE}")
 
     def remove(self) -> None:
         """Delete the Deployment and wait until its pods have gone; the CRDs stay."""
@@ -81,8 +92,27 @@ class OperatorDeployment:
 def deployed_operator(cluster: Any) -> Iterator[OperatorDeployment]:
     """Install the operator, and remove it at the end."""
     deployment = OperatorDeployment(cluster)
+    deployment.require_none()
     try:
         deployment.install()
         yield deployment
     finally:
         deployment.remove()
+
+
+class DeployedFromOutside:
+    """The deployed operator on somebody else's cluster: it works, and no test may stop it.
+
+    Attributes:
+        deployment: what was installed.
+    """
+
+    def __init__(self, deployment: OperatorDeployment) -> None:
+        self.deployment = deployment
+
+    def kill(self) -> None:
+        """Skip the test."""
+        skip("an operator to be killed at will")
+
+    def start(self) -> None:
+        """Do nothing: it was never killed."""

@@ -26,6 +26,26 @@ def load(name: str) -> dict[str, Any]:
     return found
 
 
+def stand_in(job: dict[str, Any], cluster: Any, namespace: str, **environment: str) -> None:
+    """Change a sample in place so that it runs without the training image.
+
+    Its containers get what stands in for that image, a user (that image names none), the Python packages and
+    ``environment``.
+    """
+    python = cluster.python_volume(namespace)
+    given = {**_ONE_MACHINE, **environment}
+    variables = [{"name": name, "value": value} for name, value in given.items()]
+    for group in job["spec"]["workerGroups"]:
+        pod = group["template"]["spec"]
+        pod["securityContext"]["runAsUser"] = ARBITRARY_UID
+        pod["volumes"] = [*pod["volumes"], *python.volumes]
+        first = pod["containers"][0]
+        first["image"] = cluster.training_image
+        own = [each for each in first.get("env", ()) if each["name"] not in given]
+        first["env"] = [*own, *python.env, *variables]
+        first["volumeMounts"] = [*first["volumeMounts"], *python.mounts]
+
+
 class SampleJob(Job):
     """A sample, applied with `apply_sample`.
 
@@ -41,29 +61,15 @@ class SampleJob(Job):
         """Apply the sample and its program with the commands of docs/kubernetes.md; returns when, in seconds
         since the epoch.
 
-        Its containers get the stand-in for the training image, a user (that image names none), the Python
-        packages and ``environment``.
-
         Args:
             manifest: the job, to be changed; None for the sample itself.
             program: its text; empty for the sample program.
-            environment: variables of the containers.
+            environment: variables of the containers; see `stand_in`.
         """
         text = f"--from-literal=digits.py={program or PROGRAM.read_text()}"
         self.kubectl("create", "configmap", "training-program", text)
         job = manifest or load(self.name)
-        python = self._cluster.python_volume(self.namespace)
-        given = {**_ONE_MACHINE, **environment}
-        variables = [{"name": name, "value": value} for name, value in given.items()]
-        for group in job["spec"]["workerGroups"]:
-            pod = group["template"]["spec"]
-            pod["securityContext"]["runAsUser"] = ARBITRARY_UID
-            pod["volumes"] = [*pod["volumes"], *python.volumes]
-            first = pod["containers"][0]
-            first["image"] = self._cluster.training_image
-            own = [each for each in first.get("env", ()) if each["name"] not in given]
-            first["env"] = [*own, *python.env, *variables]
-            first["volumeMounts"] = [*first["volumeMounts"], *python.mounts]
+        stand_in(job, self._cluster, self.namespace, **environment)
         applied = time.time()
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(job))
         return applied

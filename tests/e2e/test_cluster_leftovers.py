@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -52,6 +53,32 @@ def traces(slot):
     return found
 
 
+def namespaces(slot):
+    """The network and mount namespaces of the cluster's processes that are not this process's own."""
+    own = links("self")
+    return {link for process in cgroups.processes(Addresses(slot).cgroup) for link in links(process)} - own
+
+
+def links(process):
+    """The network and mount namespaces that a process is in, as `net:[4026531840]`."""
+    with suppress(OSError):
+        return {str(Path(f"/proc/{process}/ns/{kind}").readlink()) for kind in ("net", "mnt")}
+    return set()
+
+
+def holders(held):
+    """Who keeps any of these namespaces alive: processes in them or with a handle, and mounts of them."""
+    found = [f"mount of {link}" for link in held if link in Path("/proc/self/mountinfo").read_text()]
+    for process in psutil.pids():
+        found += [f"process {process} in {link}" for link in links(process) & held]
+        with suppress(OSError):
+            for handle in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(OSError):
+                    if (link := str(handle.readlink())) in held:
+                        found.append(f"process {process} with a handle of {link}")
+    return found
+
+
 def strays():
     """What is in the folders that nodes of Kubernetes use where they have the machine for themselves."""
     found = []
@@ -61,16 +88,16 @@ def strays():
     return found
 
 
-def wait_until_gone(slot):
+def wait_until_gone(slot, held):
     deadline = time.monotonic() + GONE_SECONDS
-    while (left := traces(slot)) and time.monotonic() < deadline:
+    while (left := traces(slot) + holders(held)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert left == []
 
 
 @pytest.fixture
 def owner():
-    """A process of its own that starts a cluster; yields it with the cluster's slot and the guardian's id."""
+    """A process of its own that starts a cluster; yields it with that one's slot, guardian and namespaces."""
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, "owned"],
         env={**os.environ, "PYTHONPATH": str(FOLDER)},
@@ -80,13 +107,17 @@ def owner():
     state, guardian = process.stdout.readline().split()
     slot = int(Path(state).name)
     assert traces(slot) != []
-    yield process, slot, int(guardian)
+    held = namespaces(slot)
+    # A network and a mount namespace of the node, and those of its pods.
+    assert {link.partition(":")[0] for link in held} == {"net", "mnt"}
+    assert holders(held) != []
+    yield process, slot, int(guardian), held
     process.kill()
     process.wait()
     process.stdout.close()
     # Where the test has killed the guardian, nobody else does it.
     Cluster.remove_leftovers()
-    wait_until_gone(slot)
+    wait_until_gone(slot, held)
 
 
 def test_two_clusters_stand_side_by_side_and_leave_nothing_when_closed():
@@ -102,29 +133,32 @@ def test_two_clusters_stand_side_by_side_and_leave_nothing_when_closed():
             assert cluster.ready_nodes() == [f"{cluster.name}-1"]
         used = [int(cluster.kubeconfig.parent.name) for cluster in (left, right)]
         assert [slot for slot in used if traces(slot)] == used
+        held = {link for slot in used for link in namespaces(slot)}
+        assert holders(held) != []
     assert [trace for slot in used for trace in traces(slot)] == []
+    assert holders(held) == []
     assert strays() == before
 
 
 def test_the_cluster_of_a_killed_owner_is_removed_by_its_guardian(owner):
-    process, slot, _ = owner
+    process, slot, _, held = owner
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_until_gone(slot)
+    wait_until_gone(slot, held)
 
 
 def test_the_cluster_of_an_owner_killed_with_its_guardian_is_removed_by_the_next_start(owner):
-    process, slot, guardian = owner
+    process, slot, guardian, held = owner
     os.kill(guardian, signal.SIGKILL)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert traces(slot) != []
     assert slot in Cluster.remove_leftovers()
-    assert traces(slot) == []
+    assert traces(slot) + holders(held) == []
 
 
 def test_a_cluster_whose_owner_lives_is_no_leftover(owner):
-    _, slot, guardian = owner
+    _, slot, guardian, _ = owner
     os.kill(guardian, signal.SIGKILL)
     assert slot not in Cluster.remove_leftovers()
     assert traces(slot) != []

@@ -6,7 +6,7 @@ CEL rules are evaluated by API servers only; here the operator's own checks, whi
 import jsonschema
 import pytest
 import yaml
-from manifests import ROOT, base, creations, json_schema, updates
+from manifests import ROOT, base, creations, json_schema, policies, policy, updates
 
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.schema import job_definition, policy_definition
@@ -32,7 +32,7 @@ def structural_errors(manifest):
 
 
 def test_there_are_at_least_thirty_and_no_two_have_one_name():
-    names = [case.name for case in creations()]
+    names = [case.name for case in [*creations(), *policies()]]
     assert len(names) >= 30
     assert len(set(names)) == len(names)
 
@@ -42,10 +42,15 @@ def test_the_job_that_the_cases_change_is_valid():
     assert HorovodJob.parse(base()).workers == 6
 
 
+def test_the_policy_that_the_cases_change_is_valid():
+    assert structural_errors(policy()) == []
+    CompressionPolicy.parse(policy())
+
+
 DUPLICATES = "Duplicate value"  # of a list-map's key: no JSON Schema says so
 
 
-@pytest.mark.parametrize("case", named(case for case in creations() if case.by == "schema"))
+@pytest.mark.parametrize("case", named(case for case in [*creations(), *policies()] if case.by == "schema"))
 def test_the_schema_refuses_it(case):
     if case.says == DUPLICATES and "group" in case.name:
         with pytest.raises(SpecError, match="names must differ"):
@@ -54,11 +59,11 @@ def test_the_schema_refuses_it(case):
         assert structural_errors(case.manifest)
 
 
-@pytest.mark.parametrize("case", named(case for case in creations() if case.by == "rule"))
+@pytest.mark.parametrize("case", named(case for case in [*creations(), *policies()] if case.by == "rule"))
 def test_the_structure_lets_it_pass_and_the_operator_s_own_check_does_not(case):
     assert structural_errors(case.manifest) == []
     with pytest.raises(SpecError):
-        HorovodJob.parse(case.manifest)
+        PARSERS[case.manifest["kind"]](case.manifest)
 
 
 @pytest.mark.parametrize("case", named(case for case in creations() if case.by == "operator"))
@@ -79,19 +84,23 @@ def messages(schema):
             yield from messages(inner)
 
 
-MESSAGES = list(messages(job_definition()))
-BY_RULE = [*(case for case in creations() if case.by == "rule"), *updates()]
+MESSAGES = {
+    "HorovodJob": list(messages(job_definition())),
+    "CompressionPolicy": list(messages(policy_definition())),
+}
+BY_RULE = [case for case in [*creations(), *updates(), *policies()] if case.by == "rule"]
 
 
 @pytest.mark.parametrize("case", named(BY_RULE))
 def test_a_rule_says_what_the_table_quotes(case):
     assert structural_errors(case.manifest) == []
-    assert any(case.says in message for message in MESSAGES)
+    assert any(case.says in message for message in MESSAGES[case.manifest["kind"]])
 
 
-def test_the_table_has_a_case_for_every_rule():
-    quoted = [case.says for case in BY_RULE]
-    unproved = [message for message in MESSAGES if not any(says in message for says in quoted)]
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_the_table_has_a_case_for_every_rule(kind):
+    quoted = [case.says for case in BY_RULE if case.manifest["kind"] == kind]
+    unproved = [message for message in MESSAGES[kind] if not any(says in message for says in quoted)]
     assert unproved == []
 
 

@@ -1,10 +1,11 @@
 """Manifests that are refused, and the CRDs' schemas as JSON Schema.
 
-`creations` and `updates` are tables (tests/operator/invalid) that are checked here without and in the
-end-to-end tests with a real API server.
+`creations`, `updates` and `policies` are tables (tests/operator/invalid) that are checked here without and in
+the end-to-end tests with a real API server.
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,29 @@ def base() -> dict[str, Any]:
     return yaml.safe_load((INVALID / "base.yaml").read_text())
 
 
+def policy() -> dict[str, Any]:
+    """Return the valid policy that all cases of policies change."""
+    return {
+        "apiVersion": "gradsieve.io/v1alpha1",
+        "kind": "CompressionPolicy",
+        "metadata": {"name": "base"},
+        "spec": {"algorithm": "Laplace", "densityPermille": 10},
+    }
+
+
+def policies() -> list[Refused]:
+    """Return the policies that cannot be created."""
+    return _cases("policies.yaml", policy)
+
+
 def creations() -> list[Refused]:
     """Return the manifests that cannot be created (by "operator": can, but never run)."""
-    return _cases("creations.yaml")
+    return _cases("creations.yaml", base)
 
 
 def updates() -> list[Refused]:
     """Return the manifests that the running `base` cannot be changed to."""
-    return _cases("updates.yaml")
+    return _cases("updates.yaml", base)
 
 
 def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -57,16 +73,15 @@ def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _cases(file: str) -> list[Refused]:
+def _cases(file: str, valid: Callable[[], dict[str, Any]]) -> list[Refused]:
     table = yaml.safe_load((INVALID / file).read_text())
     return [
-        Refused(name=row["name"], manifest=_changed(row), by=row.get("by", "rule"), says=row["says"])
+        Refused(name=row["name"], manifest=_changed(row, valid()), by=row.get("by", "rule"), says=row["says"])
         for row in table
     ]
 
 
-def _changed(row: dict[str, Any]) -> dict[str, Any]:
-    manifest = base()
+def _changed(row: dict[str, Any], manifest: dict[str, Any]) -> dict[str, Any]:
     path = row.get("set") or row["remove"]
     *way, last = path.strip("/").split("/")
     target: Any = manifest

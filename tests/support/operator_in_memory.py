@@ -25,20 +25,26 @@ async def running() -> AsyncIterator[Operator]:
         await operator.stop()
 
 
+_WOKEN_BY_EVENTS_ONLY = """
+import kopf.cli
+import gradsieve_operator.cluster.operator as looking
+looking._RESYNC_SECONDS = 3600.0
+kopf.cli.main()
+"""
+
+
 @contextlib.asynccontextmanager
-async def running_process() -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run it as its Deployment does, as a process of its own; its words are the process' output."""
+async def running_process(*, woken_by_events_only: bool = False) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run it as its Deployment does, as a process of its own; its words are the process' output.
+
+    Args:
+        woken_by_events_only: keep it from looking at all jobs twice a minute.
+    """
+    command = ["-m", "kopf"]
+    if woken_by_events_only:
+        command = ["-c", _WOKEN_BY_EVENTS_ONLY]
     process = await asyncio.create_subprocess_exec(
-        *(
-            sys.executable,
-            "-m",
-            "kopf",
-            "run",
-            "--all-namespaces",
-            "--standalone",
-            "-m",
-            "gradsieve_operator",
-        ),
+        *(sys.executable, *command, "run", "--all-namespaces", "--standalone", "-m", "gradsieve_operator"),
         env={**os.environ, "GRADSIEVE_OPERATOR_NAMESPACE": "system", "GRADSIEVE_OPERATOR_POD": "one"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

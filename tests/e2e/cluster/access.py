@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cluster.commands import run
 from cluster.errors import ClusterError
@@ -41,9 +42,18 @@ class Access:
         Raises:
             ClusterError: it failed; the message holds what it said.
         """
-        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
         command = [str(self._kubectl), *arguments]
-        return run(command, stdin=stdin, check=check, timeout=timeout, environment=environment)
+        return run(command, stdin=stdin, check=check, timeout=timeout, environment=self.environment())
+
+    def start_kubectl(self, *arguments: str, stdout: IO[str]) -> subprocess.Popen[str]:
+        """Start kubectl, which writes into `stdout` until it ends."""
+        command = [str(self._kubectl), *arguments]
+        return subprocess.Popen(command, stdout=stdout, env=self.environment(), text=True)
+
+    def environment(self) -> dict[str, str]:
+        """Return an environment in which shells find kubectl and the cluster."""
+        path = f"{self._kubectl.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": path}
 
     def apply(self, *manifests: dict[str, Any]) -> None:
         """Create or change the objects of `manifests`, by server-side apply."""

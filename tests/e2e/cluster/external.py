@@ -27,7 +27,8 @@ TRAINING_IMAGE = "GRADSIEVE_E2E_IMAGE"
 OPERATOR_IMAGE = "GRADSIEVE_E2E_OPERATOR_IMAGE"
 
 
-def _skip(trick: str) -> NoReturn:
+def skip(trick: str) -> NoReturn:
+    """Skip the test, which does something that only the harness's own cluster allows."""
     pytest.skip(f"{trick} needs the harness's own cluster: unset {KUBECONFIG}")
 
 
@@ -39,31 +40,31 @@ class ExternalNode:
 
     def shape_link(self, rate: str | None) -> None:
         """Skip the test."""
-        _skip("shaping a node's link")
+        skip("shaping a node's link")
 
     def throttle_cpu(self, cores: float | None) -> None:
         """Skip the test."""
-        _skip("throttling a node")
+        skip("throttling a node")
 
     def stop_kubelet(self) -> None:
         """Skip the test."""
-        _skip("stopping a kubelet")
+        skip("stopping a kubelet")
 
     def start_kubelet(self) -> None:
         """Skip the test."""
-        _skip("starting a kubelet")
+        skip("starting a kubelet")
 
     def cut_off(self) -> None:
         """Skip the test."""
-        _skip("cutting off a node")
+        skip("cutting off a node")
 
     def reconnect(self) -> None:
         """Skip the test."""
-        _skip("reconnecting a node")
+        skip("reconnecting a node")
 
     def label_gpu(self, product: str, count: int, memory: int) -> None:
         """Skip the test."""
-        _skip("pretending that a node has GPUs")
+        skip("pretending that a node has GPUs")
 
     def withdraw_gpus(self) -> None:
         """Do nothing: its GPUs are its own."""
@@ -109,7 +110,7 @@ class ExternalCluster(Access):
 
     def load_image(self, archive: Path, name: str) -> str:
         """Skip the test: only the harness's own nodes take an archive."""
-        _skip(f"loading the image {name}")
+        skip(f"loading the image {name}")
 
     def python_volume(self, namespace: str) -> PythonVolume:
         """Return nothing to mount: the training image has the packages."""
@@ -117,11 +118,11 @@ class ExternalCluster(Access):
 
     def settle_policies(self, seconds: float = 30) -> None:
         """Skip the test: when another network plug-in is through cannot be known."""
-        _skip("waiting for NetworkPolicies")
+        skip("waiting for NetworkPolicies")
 
     def no_binding(self) -> NoReturn:
         """Skip the test."""
-        _skip("holding the scheduler")
+        skip("holding the scheduler")
 
     def _image(self, variable: str) -> str:
         if variable not in self._environ:

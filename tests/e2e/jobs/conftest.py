@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from cluster.external import ExternalCluster
 from horovod_job import Job, idle_program
+from operator_deployment import DeployedFromOutside, deployed_operator
 from operator_process import OperatorProcess, running_operator
 
 
 @pytest.fixture(scope="session")
-def operator(cluster, tmp_path_factory) -> Iterator[OperatorProcess]:
-    """The operator, as a process on this machine: fast to start and to kill."""
+def operator(cluster, tmp_path_factory) -> Iterator[OperatorProcess | DeployedFromOutside]:
+    """The operator as a process on this machine, fast to start and to kill; on somebody else's cluster, whose
+    pods this machine may not reach, as users install it.
+    """
+    if isinstance(cluster, ExternalCluster):
+        with deployed_operator(cluster) as deployment:
+            yield DeployedFromOutside(deployment)
+        return
     with running_operator(cluster, tmp_path_factory.mktemp("operator") / "log") as found:
         yield found
 

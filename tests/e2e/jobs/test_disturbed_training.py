@@ -107,10 +107,24 @@ def test_telemetry_names_rank_and_worker_on_a_throttled_node(cluster, training, 
         node.throttle_cpu(None)
 
 
-def test_a_killed_coordinator_costs_one_restart_and_no_more_than_a_commit_interval(training, record_property):
-    pods = training.pods()
-    last = committed(training)
-    kill(pods["digits-coordinator-1"])
+def last_step_before(training, tmp_path, end) -> int:
+    """Return the last step that rank 0 was heard of; ``end`` is called while the log is being read."""
+    heard = tmp_path / "heard"
+    with heard.open("w") as file:
+        # Rank 0 says each epoch's last step.
+        reader = training.follow("digits-coordinator-1", file)
+        training.wait(lambda: "loss" in heard.read_text(), 60, "heard of a step")
+        end()
+        reader.wait(60)
+    return int(re.findall(r"^\[0\] step (\d+) loss", heard.read_text(), re.MULTILINE)[-1])
+
+
+def test_a_killed_coordinator_costs_one_restart_and_no_more_than_a_commit_interval(
+    training, tmp_path, record_property
+):
+    restarts = training.status()["restartCount"]
+    coordinator = training.pods()["digits-coordinator-1"]
+    last = last_step_before(training, tmp_path, lambda: kill(coordinator))
     seconds = training.wait(lambda: "digits-coordinator-2" in training.pods(), 60, "replaced")
     record_property("seconds_to_replacement", round(seconds, 1))
 
@@ -125,7 +139,8 @@ def test_a_killed_coordinator_costs_one_restart_and_no_more_than_a_commit_interv
     record_property("seconds_to_training", round(seconds, 1))
     first = resumed()
     assert first is not None
+    record_property("steps_lost", last - int(first[1]))
     assert int(first[1]) >= last - COMMIT_STEPS
     training.wait(lambda: committed(training) > last, 60, "new commits")
-    assert training.status()["restartCount"] == 1
+    assert training.status()["restartCount"] == restarts + 1
     assert {"digits-worker-0-1", "digits-worker-1-1"} <= set(training.pods())

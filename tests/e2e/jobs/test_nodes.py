@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from horovod_job import Job
-from journal import journal, journal_group
+from journal import ELASTIC_PROGRAM, journal, journal_group
 from sightings import sightings
 
 pytestmark = pytest.mark.timeout(420)
@@ -43,9 +43,8 @@ def test_workers_of_a_lost_node_are_replaced_and_fenced_when_it_returns(
             runPolicy={"nodeLostSeconds": 1},
         )
         job.wait(lambda: told.generations().get(1) == {0, 1}, 120, "both ranks run")
-        where = {pod["spec"]["hostname"]: pod["spec"]["nodeName"] for pod in job.pods().values()}
-        host = next(host for host in ("worker-1", "worker-0") if where[host] != where["coordinator"])
-        victim, node = f"digits-{host}-1", node_of(cluster, where[host])
+        host, node = away_from_the_coordinator(cluster, job)
+        victim = f"digits-{host}-1"
         keep(job, victim, kept=True)
         with ExitStack() as mending:
             seen = mending.enter_context(sightings(cluster, job))
@@ -78,6 +77,41 @@ def test_workers_of_a_lost_node_are_replaced_and_fenced_when_it_returns(
         assert successor["spec"]["nodeName"] != node.name
         assert {life.pod for life in told.lives() if life.generation == 2} >= {successor["metadata"]["uid"]}
         assert job.status()["restartCount"] == 1
+
+
+def test_elastic_ranks_of_a_cut_off_node_take_no_step_beside_their_successors(
+    cluster, operator, job, namespace, tmp_path, record_property
+):
+    """Gloo's ranks do not end when they lose the coordinator; without the others they come no further."""
+    with journal(cluster, namespace, tmp_path / "journal") as told:
+        job.apply(
+            journal_group(cluster, namespace, 2, ELASTIC_PROGRAM),
+            launcher={"backend": "Gloo"},
+            scheduling={"placement": "Spread"},
+            runPolicy={"nodeLostSeconds": 1},
+        )
+        job.wait(lambda: {life.rank for life in told.lives()} == {0, 1}, 120, "both ranks train")
+        host, node = away_from_the_coordinator(cluster, job)
+        old = job.pods()[f"digits-{host}-1"]["metadata"]["uid"]
+        with ExitStack() as mending:
+            mending.callback(node.reconnect)
+            node.cut_off()
+            job.wait(lambda: f"digits-{host}-2" in job.pods(), 90, "replaced")
+            new = job.pods()[f"digits-{host}-2"]["metadata"]["uid"]
+            seconds = job.wait(lambda: new in {life.pod for life in told.lives()}, 200, "it trains")
+            record_property("seconds_to_training", round(seconds, 1))
+        cluster.wait_until_ready(node.name, 60)
+        job.wait(lambda: f"digits-{host}-1" not in job.pods(), 90, "the old pod is gone")
+        assert told.overlaps() == []
+        last = max(life.last for life in told.lives() if life.pod == old)
+        assert last < min(life.first for life in told.lives() if life.pod == new)
+
+
+def away_from_the_coordinator(cluster, job: Job):
+    """Return a worker's host that is on another node than the coordinator, and that node."""
+    where = {pod["spec"]["hostname"]: pod["spec"]["nodeName"] for pod in job.pods().values()}
+    host = next(host for host in ("worker-1", "worker-0") if where[host] != where["coordinator"])
+    return host, node_of(cluster, where[host])
 
 
 def coordinator(job: Job) -> str:

@@ -9,13 +9,14 @@ import uuid
 import pytest
 from horovod_job import Job
 from kubernetes import client
-from manifests import base, creations, updates
+from manifests import base, creations, policies, updates
 
 pytestmark = pytest.mark.timeout(200)
 KIND = ("gradsieve.io", "v1alpha1")
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 LONGEST_ANNOTATION = 256 * 1024
-BY_SERVER = [case for case in creations() if case.by != "operator"]
+BY_SERVER = [case for case in [*creations(), *policies()] if case.by != "operator"]
+PLURALS = {"HorovodJob": "horovodjobs", "CompressionPolicy": "compressionpolicies"}
 BY_OPERATOR = [case for case in creations() if case.by == "operator"]
 ASK_ONLY = {"dry_run": "All", "field_validation": "Strict"}
 JSON_PATCH = "application/json-patch+json"
@@ -67,9 +68,9 @@ def test_the_crds_were_applied_by_plain_kubectl_with_room_to_grow(cluster, opera
 
 @pytest.mark.parametrize("case", named(BY_SERVER))
 def test_the_api_server_refuses_to_create_it(cluster, space, case):
-    jobs = client.CustomObjectsApi(cluster.api)
+    objects, plural = client.CustomObjectsApi(cluster.api), PLURALS[case.manifest["kind"]]
     said = refusal(
-        lambda: jobs.create_namespaced_custom_object(*KIND, space, "horovodjobs", case.manifest, **ASK_ONLY)
+        lambda: objects.create_namespaced_custom_object(*KIND, space, plural, case.manifest, **ASK_ONLY)
     )
     assert case.says in said
 

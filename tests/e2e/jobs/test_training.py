@@ -9,10 +9,21 @@ from collections import Counter
 
 import pytest
 from horovod_job import idle_group
-from operator_deployment import deployed_operator
+from operator_deployment import DeployedFromOutside, deployed_operator
 from sample_jobs import A100, PROGRAM, T4, SampleJob
 
 pytestmark = pytest.mark.timeout(900)
+IN_TRAINING = {
+    "Suspended": ("False", "NotSuspended"),
+    "Admitted": ("True", "Placed"),
+    "RendezvousReady": ("True", "AllRegistered"),
+    "Running": ("True", "Running"),
+    "TelemetryAvailable": ("True", "Reporting"),
+    "PlanConverged": ("True", "Applied"),
+    "Degraded": ("False", "AsExpected"),
+    "Complete": ("False", "NotEnded"),
+    "Failed": ("False", "NotEnded"),
+}
 AT_THE_END = {
     "Suspended": ("False", "NotSuspended"),
     "Admitted": ("True", "Placed"),
@@ -31,6 +42,9 @@ NOISE = 2.0
 @pytest.fixture(scope="module")
 def deployment(cluster, operator):
     """The deployed operator, in place of the one that runs beside the cluster."""
+    if isinstance(operator, DeployedFromOutside):
+        yield operator.deployment
+        return
     operator.kill()
     try:
         with deployed_operator(cluster) as found:
@@ -156,3 +170,8 @@ def test_a_changed_density_reaches_all_ranks_at_the_same_step(deployment, sample
     assert sorted(rank for rank, _ in switches) == ["0", "1", "2", "3"], log
     assert len({step for _, step in switches}) == 1, switches
     sample.wait(lambda: sample.status()["telemetry"]["densityPermille"] > 14, 120, "more is sent")
+    conditions = {each["type"]: (each["status"], each["reason"]) for each in sample.status()["conditions"]}
+    assert conditions == IN_TRAINING
+    shown = columns(sample, "-o", "wide")
+    assert int(shown["STEP"]) > 0
+    assert shown["SLOWEST"] in {"a100-0", "a100-1", "t4-0", "t4-1"}
