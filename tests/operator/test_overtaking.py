@@ -39,6 +39,23 @@ async def let_a_big_job_wait_for(server, operator, name: str) -> None:
     await until(lambda: admitted(server, "big") == "NoPlace")
 
 
+async def test_a_job_that_ended_without_a_place_keeps_none_from_others(server):
+    async with running() as operator:
+        submit(server, "taken", 1)
+        operator.queue.add(("research", "taken"))
+        await until(lambda: "taken-worker-0-1" in server.all("v1/pods"))
+        submit(server, "big", 3, scheduling={"scheduleTimeoutSeconds": 1})
+        operator.queue.add(("research", "big"))
+        await until(lambda: conditions(server, "big").get("Failed", {}).get("reason") == "ScheduleTimeout")
+        server.objects[JOB, "research", "taken"].patch({"spec": {"suspend": True}})
+        operator.queue.add(("research", "taken"))
+        await until(lambda: not server.all("v1/pods"))
+        submit(server, "late", 2)
+        operator.queue.add(("research", "late"))
+        await until(lambda: "late-worker-1-1" in server.all("v1/pods"))
+    assert progress(server, "big").get("waitingSince") is None
+
+
 async def test_the_replacement_of_a_lost_worker_overtakes_nobody(server):
     async with running() as operator:
         await let_a_big_job_wait_for(server, operator, "small")

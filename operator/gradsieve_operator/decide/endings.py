@@ -16,7 +16,15 @@ _LAST_WORDS_SECONDS = 30.0
 
 def finish(world: World, word: Word, *, succeeded: bool) -> Decision:
     """End the job for good; what is left is cleaned up by the decisions after this one."""
-    progress = replace(world.progress, finished=world.now, succeeded=succeeded, absent=())
+    # The planner keeps places for whoever waits.
+    progress = replace(
+        world.progress,
+        finished=world.now,
+        succeeded=succeeded,
+        absent=(),
+        waiting_since=None,
+        overtaken=0,
+    )
     return Decision((), progress, ended=word, again=0.0)
 
 
