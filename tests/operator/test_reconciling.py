@@ -115,8 +115,11 @@ async def test_a_missing_policy_is_named_in_the_status(server):
     submit(server, compression={"policyRef": {"name": "thin"}})
     async with running():
         await until(lambda: "Admitted" in conditions(server))
-    assert conditions(server)["Admitted"]["reason"] == "InvalidSpec"
+        assert conditions(server)["Admitted"]["reason"] == "InvalidSpec"
+        await until(lambda: reasons(server) == ["InvalidSpec"])
     assert "there is no CompressionPolicy 'thin'" in conditions(server)["Admitted"]["message"]
+    (event,) = server.all("v1/events").values()
+    assert (event["type"], event["message"]) == ("Warning", conditions(server)["Admitted"]["message"])
 
 
 async def test_what_belongs_to_somebody_else_is_not_touched_and_named_in_the_status(server):

@@ -16,7 +16,6 @@ from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.decide import Decision, decide
 from gradsieve_operator.errors import SpecError
-from gradsieve_operator.spec import HorovodJob
 from gradsieve_operator.status import invalid_status, job_status
 
 _AT_ONCE = 20
@@ -83,10 +82,10 @@ class Reconciler:
             self._planning.pause("/".join(key))
         if not done:
             return 0.0 if memory.refused else 0.5
-        await self._report(seen, decision)
+        await self._report(body["metadata"], seen, decision)
         return decision.again
 
-    async def _report(self, seen: Seen, decision: Decision) -> None:
+    async def _report(self, metadata: Mapping[str, Any], seen: Seen, decision: Decision) -> None:
         job, products = seen.world.job, self._planning.gpu_products() if self._planning is not None else {}
         if any(action.__class__.__name__ == "DeleteJob" for action in decision.actions):
             return
@@ -94,7 +93,7 @@ class Reconciler:
         change = difference(seen.status, status)
         if change:
             await write_status(self._api, job, change)
-        await self._tell(job, seen.status, status)
+        await self._tell(metadata, seen.status, status)
 
     async def _report_invalid(self, body: Mapping[str, Any], error: SpecError) -> float | None:
         metadata, before = body["metadata"], body.get("status") or {}
@@ -103,9 +102,12 @@ class Reconciler:
         where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
         if change:
             await self._api.merge(f"{where}/status", {"metadata": {"uid": metadata["uid"]}, "status": change})
+        await self._tell(metadata, before, status)
         return 30.0
 
-    async def _tell(self, job: HorovodJob, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    async def _tell(
+        self, metadata: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
         """Post an Event for each condition that has changed its status or its reason, the same words once."""
         known = {each["type"]: each for each in before.get("conditions") or ()}
         posted: set[tuple[str, str]] = set()
@@ -121,9 +123,9 @@ class Reconciler:
             if words in posted:
                 continue
             posted.add(words)
-            _log.info("%s/%s: %s %s: %s", job.namespace, job.name, each["type"], *words)
+            _log.info("%s/%s: %s %s: %s", metadata["namespace"], metadata["name"], each["type"], *words)
             warning = (each["type"], each["status"]) in _WARNINGS and each["reason"] not in _ON_THE_WAY
-            await post_event(self._api, job, warning=warning, reason=each["reason"], message=each["message"])
+            await post_event(self._api, metadata, warning=warning, reason=words[0], message=words[1])
 
     def _memory(self, key: Key, uid: str) -> Memory:
         """Return what is remembered of a job; nothing of an earlier one of its name."""
