@@ -63,6 +63,7 @@ class VirtualCluster:
     gone: bool = False
     committed: int = 0
     deaf: bool = False
+    invalid: str = ""
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
@@ -88,6 +89,7 @@ class VirtualCluster:
             neighbours=Neighbours(),
             refused=self.refused,
             now=self.now,
+            invalid=self.invalid,
         )
 
     def free(self, node: str, *, planned: bool = True) -> int:

@@ -91,17 +91,21 @@ class Observer:
         """Return the world around the job in ``body``.
 
         Raises:
-            SpecError: the job, or the policy that it names, is not as it must be.
+            SpecError: of the job, not even its outline can be read.
             ApiError: the server did not answer.
         """
         memory.expire()
-        job, status = HorovodJob.parse(body), body.get("status") or {}
+        (job, invalid), status = _parse(body), body.get("status") or {}
         progress = self._progress(job, status)
         pods = await self._pods(job)
         if progress.started is None or not memory.secrets:
             await self._read_secrets(job, memory)
         authority = resources.common_authority(job, memory.secrets, ())
         coordinator = self._coordinator(job, pods, memory) if authority is not None else None
+        try:
+            compression = await self._compression(job, memory, running=progress.started is not None)
+        except SpecError as error:
+            compression, invalid = None, str(error)
         world = World(
             job=job,
             progress=progress,
@@ -111,11 +115,12 @@ class Observer:
             certified=_certified(memory.secrets.get(contract.workers_secret(job.name))),
             nodes=self._planning.states() if self._planning is not None else None,
             coordinator=await _ask(coordinator),
-            compression=await self._compression(job, memory, running=progress.started is not None),
+            compression=compression,
             place=self._placer(job, progress),
             neighbours=self._neighbours,
             refused=memory.refused,
             now=time.time(),
+            invalid=invalid,
         )
         return Seen(world, status, coordinator)
 
@@ -182,6 +187,14 @@ async def _ask(coordinator: Coordinator | None) -> CoordinatorStatus | None:
         return await coordinator.status()
     except CoordinatorError:
         return None
+
+
+def _parse(body: Mapping[str, Any]) -> tuple[HorovodJob, str]:
+    """Return the job; where it is not as it must be, its outline and what is wrong."""
+    try:
+        return HorovodJob.parse(body), ""
+    except SpecError as error:
+        return HorovodJob.outline(body), str(error)
 
 
 def owned(raw: Mapping[str, Any], uid: str) -> bool:

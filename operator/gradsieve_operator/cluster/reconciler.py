@@ -72,13 +72,17 @@ class Reconciler:
         try:
             seen = await self._observer.look(body, memory)
         except SpecError as error:
+            if self._planning is not None:
+                self._planning.pause("/".join(key))
             return await self._report_invalid(body, error)
         decision = decide(seen.world)
         done = await self._executor.carry_out(decision.actions, seen, memory)
         if self._planning is not None and decision.progress.waiting_since is None:
             self._planning.leave("/".join(key))
-        elif self._planning is not None and decision.progress.retry_at > seen.world.now:
-            # Places that fit are kept for those who wait; who pauses must not keep them from others.
+        elif self._planning is not None and (
+            seen.world.invalid or decision.progress.retry_at > seen.world.now
+        ):
+            # Places that fit are kept for those who wait; who cannot start must not keep them from others.
             self._planning.pause("/".join(key))
         if not done:
             return 0.0 if memory.refused else 0.5

@@ -33,6 +33,7 @@ _SPOILED_GRACE = 2
 def admit(world: World) -> Decision:
     """Decide for a job that has not got all of its places yet.
 
+    0. Nothing is created for a job that is invalid, and what stands goes: it would hold places for nothing.
     1. A pod that was refused, failed, or was not bound in time spoils the whole gang: all of its pods go, and
        after a pause that doubles each time it is planned anew.
     2. While pods of an earlier placement stand, or the pause lasts, nothing is created.
@@ -44,8 +45,11 @@ def admit(world: World) -> Decision:
     """
     limit, since = world.job.scheduling.schedule_timeout, world.progress.waiting_since
     if limit is not None and since is not None and world.now - since >= limit:
-        word = Word("ScheduleTimeout", f"no place within {limit} s (spec.scheduling.scheduleTimeoutSeconds)")
-        return finish(world, word, succeeded=False)
+        said = f"no place within {limit} s (spec.scheduling.scheduleTimeoutSeconds)"
+        said += f": {world.invalid}" if world.invalid else ""
+        return finish(world, Word("ScheduleTimeout", said), succeeded=False)
+    if world.invalid:
+        return _hold_back(world)
     gang = [pod for pod in world.pods if not pod.deleting and _current(pod, world)]
     trouble = _trouble(gang, world)
     if trouble is not None:
@@ -85,6 +89,16 @@ def pause_placement(world: World, progress: Progress) -> Progress:
         setbacks=progress.setbacks + 1,
         retry_at=world.now + pause,
     )
+
+
+def _hold_back(world: World) -> Decision:
+    """Let a job that cannot start hold nothing; the time that it waits counts."""
+    word = Word("InvalidSpec", world.invalid)
+    standing = [pod for pod in world.pods if not pod.deleting and (pod.alive or _current(pod, world))]
+    if standing:
+        return withdraw(world, standing, word)
+    progress = replace(world.progress, waiting_since=world.progress.waiting_since or world.now)
+    return Decision((), progress, admitted=word, again=_LOOK_AGAIN)
 
 
 def _current(pod: Pod, world: World) -> bool:

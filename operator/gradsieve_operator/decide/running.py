@@ -35,6 +35,7 @@ _LOOK_AGAIN = 1.0
 def keep_running(world: World) -> Decision:
     """Decide for a job that has started; the first of these that applies.
 
+    0. It is invalid: its ranks go on, and nothing is done but to take note of their end.
     1. Pods made from another spec, or certificates that are gone: start over with new pods.
     2. The program has ended well, or a deadline has passed: the end.
     3. A pod was turned away by its node: it never had its place, and is no loss.
@@ -45,6 +46,8 @@ def keep_running(world: World) -> Decision:
     8. What all pods rely on is missing, or was not looked at for a while: make it.
     9. Otherwise see to it that the coordinator knows members and plan.
     """
+    if world.invalid:
+        return _success(world) or _deadline(world) or _left_alone(world)
     return (
         _unusable(world)
         or _success(world)
@@ -69,6 +72,12 @@ def _unusable(world: World) -> Decision | None:
     if world.authority is None or any(pod.authority != world.authority for pod in living):
         return _another_restart(world, Word("CertificatesGone", "its certificates were deleted"), whole=True)
     return None
+
+
+def _left_alone(world: World) -> Decision:
+    """Let ranks train on: a new operator that reads specs more strictly must not end them."""
+    word = Word("InvalidSpec", world.invalid)
+    return Decision((), noticed(world), admitted=placed(), degraded=word, again=_LOOK_AGAIN)
 
 
 def _success(world: World) -> Decision | None:

@@ -142,6 +142,7 @@ class World:
         neighbours: who besides the job's pods may reach them.
         refused: why the API server refused a child a moment ago; empty when it did not.
         now: the time.
+        invalid: why the job cannot start as it is written (``job`` may be its outline); empty when it can.
     """
 
     job: HorovodJob
@@ -157,6 +158,7 @@ class World:
     neighbours: Neighbours
     refused: str
     now: float
+    invalid: str = ""
 
 
 def timestamp(text: object) -> float:

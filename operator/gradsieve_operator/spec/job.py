@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradsieve_operator.spec.compression import JobCompression
@@ -181,17 +181,17 @@ class HorovodJob:
         return self.groups[0].command
 
     @classmethod
-    def parse(cls, body: Mapping[str, Any]) -> HorovodJob:
-        """Read the object that the API server returns.
+    def outline(cls, body: Mapping[str, Any]) -> HorovodJob:
+        """Read all but groups, launcher and compression: what a job whose templates are wrong is held by.
 
         Raises:
-            SpecError: a field is missing, its value is not allowed, or fields contradict one another.
+            SpecError: a field of the rest has a value that is not allowed.
         """
         metadata, spec = Fields.of(body.get("metadata"), "metadata"), Fields.of(body.get("spec"), "spec")
         name = metadata.name("name", DNS_LABEL, MAX_JOB_NAME)
         if name is None:
             raise metadata.missing("name", "how the job's pods and its Service are called")
-        job = cls(
+        return cls(
             namespace=str(metadata.values.get("namespace", "")),
             name=name,
             uid=str(metadata.values.get("uid", "")),
@@ -201,6 +201,21 @@ class HorovodJob:
             suspend=spec.flag("suspend", default=False),
             run_policy=RunPolicy.parse(spec.object("runPolicy")),
             scheduling=Scheduling.parse(spec.object("scheduling")),
+            launcher=Launcher(),
+            groups=(),
+            compression=None,
+        )
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> HorovodJob:
+        """Read the object that the API server returns.
+
+        Raises:
+            SpecError: a field is missing, its value is not allowed, or fields contradict one another.
+        """
+        spec = Fields.of(body.get("spec"), "spec")
+        job = replace(
+            cls.outline(body),
             launcher=Launcher.parse(spec.object("launcher")),
             groups=tuple(
                 WorkerGroup.parse(Fields.of(item, spec.at(f"workerGroups[{index}]")))

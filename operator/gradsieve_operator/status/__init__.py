@@ -12,13 +12,17 @@ from gradsieve_operator.status.conditions import conditions, invalid, merged
 from gradsieve_operator.status.recorded import recall, record
 from gradsieve_operator.status.times import written
 
+_OF_GROUPS = frozenset({"desired", "workerGroups", "plan"})
+
 __all__ = ["invalid_status", "job_status", "recall", "record"]
 
 
 def job_status(
     world: World, decision: Decision, previous: Mapping[str, Any], gpu_products: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the whole status of a job. What is unset is null, so that a merge patch removes it.
+    """Return the status of a job. What is unset is null, so that a merge patch removes it.
+
+    Of a spec whose groups cannot be read, what depends on them is left out: it stays as it was.
 
     Args:
         world: what was seen.
@@ -28,7 +32,7 @@ def job_status(
     """
     job, progress = world.job, decision.progress
     current = conditions(world, decision, previous)
-    return {
+    status = {
         "observedGeneration": job.generation,
         "startTime": written(progress.started),
         "completionTime": written(progress.finished),
@@ -43,6 +47,9 @@ def job_status(
         "telemetry": summary.telemetry(world, decision, previous),
         "progress": record(progress),
     }
+    if not job.groups:
+        status = {name: value for name, value in status.items() if name not in _OF_GROUPS}
+    return status
 
 
 def invalid_status(

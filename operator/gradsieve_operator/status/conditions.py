@@ -169,6 +169,8 @@ def _plan(world: World, decision: Decision) -> Condition:
     wanted, coordinator = decision.progress.plan_generation, world.coordinator
     if decision.progress.finished is not None:
         return Condition("PlanConverged", "Unknown", "Ended", _OVER)
+    if world.invalid:
+        return Condition("PlanConverged", "Unknown", "InvalidSpec", world.invalid)
     if world.compression is None or not world.compression.manifest():
         return Condition("PlanConverged", "True", "NoPlan", "the job leaves compression to its program")
     if not decision.progress.plan:
