@@ -41,7 +41,10 @@ _TEMPLATE_RULES = rules(
     ("!has(self.spec.schedulingGates)", "schedulingGates are not supported: hold the job back with suspend"),
 )
 _COMMAND_RULE = (
-    "has(self.spec.containers[0].command) && self.spec.containers[0].command.size() > 0",
+    (
+        "has(self.spec.containers[0].command) && self.spec.containers[0].command.size() > 0 && "
+        "self.spec.containers[0].command[0] != ''"
+    ),
     "the first container must name its command: it is the program that every rank runs",
 )
 _UNCHANGED = {

@@ -80,7 +80,7 @@ class WorkerGroup:
             raise source.missing("template", "what the group's pods are made from")
         template = source.object("template")
         check_template(template)
-        if not template.values["spec"]["containers"][0].get("command"):
+        if not (template.values["spec"]["containers"][0].get("command") or [""])[0]:
             raise template.missing("spec.containers[0].command", "which program every rank runs")
         return cls(
             name=name,
