@@ -172,22 +172,67 @@ async def test_a_sample_that_no_status_can_show_is_left_out(ask, sample):
     assert (found.state, found.telemetry) == ("Running", {})
 
 
-async def test_a_job_whose_coordinator_talks_nonsense_can_be_suspended(server, port, tmp_path, monkeypatch):
-    monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
+@contextlib.asynccontextmanager
+async def bound(server, port, folder, answer):
+    """Run the operator with a job whose pods are bound, and whose coordinator answers so."""
     server.objects[JOB, "research", "digits"] = jobs.body()
     async with running() as operator:
         await until(lambda: len(server.all("v1/pods")) == 3)
         secret = server.all("v1/secrets")["digits-coordinator-tls"]
-        nonsense = says(b'{"registered": [{"connected": true}], "telemetry": {"step": "many"}, "plan": []}')
-        async with serving(port, tmp_path, secret, nonsense):
+        async with serving(port, folder, secret, answer):
             bind(server)
             leader = server.objects["v1/pods", "research", "digits-coordinator-1"]
             leader.patch({"status": {"phase": "Running", "podIP": "127.0.0.1"}})
             operator.queue.add(("research", "digits"))
-            await until(lambda: conditions(server)["RendezvousReady"]["reason"] == "CoordinatorSilent")
-            server.objects[JOB, "research", "digits"].patch({"spec": {"suspend": True}})
-            operator.queue.add(("research", "digits"))
-            await until(lambda: not server.all("v1/pods"))
+            yield operator
+
+
+def events(server) -> set[tuple[str, str]]:
+    return {(each["reason"], each["type"]) for each in server.all("v1/events").values()}
+
+
+def refuses(status: int, words: str):
+    """Answer for a coordinator that says how it is and takes nothing."""
+
+    async def answer(request):
+        if request.method == "GET":
+            return web.json_response({**WELL, "generation": 0, "state": "Waiting", "missing": []})
+        return web.json_response({"error": words}, status=status)
+
+    return answer
+
+
+async def test_what_the_coordinator_refuses_is_shown_in_its_words(server, port, tmp_path, monkeypatch):
+    monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
+    words = "roster: command must be a program and its arguments"
+    async with bound(server, port, tmp_path, refuses(400, words)):
+        await until(lambda: conditions(server)["Degraded"]["reason"] == "CoordinatorRefused")
+        degraded = conditions(server)["Degraded"]
+        assert (degraded["status"], words in degraded["message"]) == ("True", True)
+        await until(lambda: ("CoordinatorRefused", "Warning") in events(server))
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_the_status_of_a_job_goes_on_while_its_coordinator_takes_nothing(
+    server, port, tmp_path, monkeypatch, status
+):
+    monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
+    async with bound(server, port, tmp_path, refuses(status, "no")) as operator:
+        await until(lambda: conditions(server)["RendezvousReady"]["reason"] == "Waiting")
+        worker = server.objects["v1/pods", "research", "digits-worker-0-1"]
+        worker.patch({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
+        operator.queue.add(("research", "digits"))
+        await until(lambda: server.all(JOB)["digits"]["status"]["ready"] == 1)
+
+
+async def test_a_job_whose_coordinator_talks_nonsense_can_be_suspended(server, port, tmp_path, monkeypatch):
+    monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
+    nonsense = says(b'{"registered": [{"connected": true}], "telemetry": {"step": "many"}, "plan": []}')
+    async with bound(server, port, tmp_path, nonsense) as operator:
+        await until(lambda: conditions(server)["RendezvousReady"]["reason"] == "CoordinatorSilent")
+        server.objects[JOB, "research", "digits"].patch({"spec": {"suspend": True}})
+        operator.queue.add(("research", "digits"))
+        await until(lambda: not server.all("v1/pods"))
 
 
 STATUS = job_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]

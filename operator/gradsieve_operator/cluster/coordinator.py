@@ -29,7 +29,11 @@ and what JSON stands for may take twenty times its length."""
 
 
 class CoordinatorError(OperatorError):
-    """A coordinator did not answer, refused, or did not answer as one."""
+    """A coordinator did not answer, or did not answer as one."""
+
+
+class CoordinatorRefused(CoordinatorError):
+    """It has understood a call and will not do it: the same call again will end the same."""
 
 
 def context_of(secret: Manifest) -> ssl.SSLContext:
@@ -97,7 +101,8 @@ class Coordinator:
             ) as answer:
                 if answer.status != 200:
                     said = (await answer.content.read(1000)).decode(errors="replace")
-                    raise CoordinatorError(f"{method} {where}: status {answer.status}: {said}")
+                    kind = CoordinatorRefused if 400 <= answer.status < 500 else CoordinatorError
+                    raise kind(f"{method} {where}: status {answer.status}: {said}")
                 found = json.loads(await _bounded(answer.content))
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             raise CoordinatorError(f"{method} {where}: {str(error) or type(error).__name__}") from error

@@ -6,14 +6,14 @@ import asyncio
 import datetime as dt
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.certificates import issue
 from gradsieve_operator.cluster.api import Api, ApiError, path, path_of
-from gradsieve_operator.cluster.coordinator import CoordinatorError
+from gradsieve_operator.cluster.coordinator import CoordinatorError, CoordinatorRefused
 from gradsieve_operator.cluster.observer import Memory, Seen, owned
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.decide import (
@@ -66,7 +66,9 @@ class Executor:
         """Do ``actions`` in their order; returns whether all of them were done.
 
         The first one that is refused, or that the server has failed to do for a while, ends the round:
-        ``memory.refused`` then says why, and the next decision starts from what stands.
+        ``memory.refused`` then says why, and the next decision starts from what stands. Calls that the
+        coordinator does not take end nothing: they are made again until it has what it shall have, and
+        ``memory.objection`` says what it has against them.
 
         Raises:
             ApiError: the server failed or did not answer; what was done stands, and is seen the next time.
@@ -76,7 +78,7 @@ class Executor:
             each.manifest for each in actions if isinstance(each, Create) and each.manifest["kind"] == "Pod"
         ]
         makes = any(isinstance(each, Create | IssueCertificates) for each in actions)
-        memory.refused = ""
+        memory.refused = memory.objection = ""
         if self._planning is not None and pods:
             # Before anything is awaited: no other job may plan with the same places.
             self._planning.promise(f"{job.namespace}/{job.name}", pods)
@@ -89,9 +91,6 @@ class Executor:
             if isinstance(error, ApiError) and not (makes and _final(error, seen, memory)):
                 raise
             memory.refused = str(error)
-            return False
-        except CoordinatorError as error:
-            _log.info("%s/%s: %s", job.namespace, job.name, error)
             return False
         if makes:
             memory.failing_since = None
@@ -111,11 +110,11 @@ class Executor:
             case DeleteJob():
                 await self._api.delete(job_path(job), uid=job.uid)
             case PutRoster() | PutPlan() | Stop() if seen.coordinator is None:
-                raise CoordinatorError("the coordinator has no address yet")
+                pass  # it has no address yet
             case PutRoster(roster):
-                await seen.coordinator.put_roster(roster)
+                await _tell(seen.coordinator.put_roster(roster), job, memory)
             case PutPlan(plan):
-                await seen.coordinator.put_plan(plan)
+                await _tell(seen.coordinator.put_plan(plan), job, memory)
             case Stop(reason):
                 with suppress(CoordinatorError):
                     await seen.coordinator.stop(reason)
@@ -138,6 +137,15 @@ class Executor:
         for secret in secrets:
             await self._apply(secret, job)
         memory.secrets, memory.context = {}, None
+
+
+async def _tell(call: Awaitable[None], job: HorovodJob, memory: Memory) -> None:
+    try:
+        await call
+    except CoordinatorError as error:
+        _log.info("%s/%s: %s", job.namespace, job.name, error)
+        if isinstance(error, CoordinatorRefused):
+            memory.objection = memory.objection or str(error)
 
 
 def _final(error: ApiError, seen: Seen, memory: Memory) -> bool:

@@ -34,6 +34,7 @@ class Memory:
         context: of TLS, made from them.
         children: kind and name of what was applied.
         refused: why the API server refused a child in the last round.
+        objection: why the coordinator refused a roster or a plan in the last round.
         failing_since: when it began to fail to make children, seconds since the epoch; None when it does not.
         compression: what the job and its policy last said.
     """
@@ -43,6 +44,7 @@ class Memory:
     context: ssl.SSLContext | None = None
     children: set[tuple[str, str]] = field(default_factory=set)
     refused: str = ""
+    objection: str = ""
     failing_since: float | None = None
     compression: Compression | None = None
 

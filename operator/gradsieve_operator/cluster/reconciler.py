@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gradsieve_operator import contract
@@ -14,7 +15,7 @@ from gradsieve_operator.cluster.executor import Executor, write_status
 from gradsieve_operator.cluster.observer import Memory, Observer, Seen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
-from gradsieve_operator.decide import Decision, decide
+from gradsieve_operator.decide import Decision, Word, decide
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.status import invalid_status, job_status
 
@@ -85,7 +86,9 @@ class Reconciler:
             # Places that fit are kept for those who wait; who cannot start must not keep them from others.
             self._planning.pause("/".join(key))
         if not done:
-            return 0.0 if memory.refused else 0.5
+            return 0.0
+        if memory.objection:
+            decision = replace(decision, degraded=Word("CoordinatorRefused", memory.objection))
         await self._report(body["metadata"], seen, decision)
         return decision.again
 
