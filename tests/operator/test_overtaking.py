@@ -78,6 +78,20 @@ async def test_a_running_job_gets_its_replacement_also_while_places_are_held_for
         await until(lambda: "small-worker-0-2" in server.all("v1/pods"))
 
 
+async def test_after_a_restart_an_urgent_job_comes_before_one_that_has_waited_longer(server):
+    server.objects["scheduling.k8s.io/v1/priorityclasses", None, "urgent"] = {
+        "metadata": {"name": "urgent"},
+        "value": 1000,
+    }
+    for hour, name, scheduling in ((1, "older", {}), (2, "urgent", {"priorityClassName": "urgent"})):
+        submit(server, name, 3, scheduling=scheduling)
+        waits = {"status": {"progress": {"waitingSince": f"2026-01-01T0{hour}:00:00.000000Z"}}}
+        server.objects[JOB, "research", name].patch(waits)
+    async with running():
+        await until(lambda: admitted(server, "older") == "NoPlace")
+    assert {name.partition("-")[0] for name in server.all("v1/pods")} == {"urgent"}
+
+
 async def test_a_job_whose_pods_are_refused_again_and_again_overtakes_once(server):
     refused = 0
 

@@ -137,7 +137,7 @@ class Operator:
         # A replica may have waited for hours to get here.
         self._resynced_at = time.monotonic()
         self._reconciler = Reconciler(self._api, observer, executor, self._planning)
-        await self.queue.work_first(await self._waiting_longest())
+        await self.queue.work_first(await self._in_turn())
         self._spawn(self.queue.run())
         self._spawn(self._resync())
 
@@ -179,8 +179,11 @@ class Operator:
         assert self._reconciler is not None
         return await self._reconciler.reconcile(key)
 
-    async def _waiting_longest(self) -> list[Key]:
-        """Return the jobs that wait for places: nobody may slip past them because we have just started."""
+    async def _in_turn(self) -> list[Key]:
+        """Return the jobs that wait for places, by priority, then by who has waited longer.
+
+        Nobody may slip past them, nor one of them past another, because we have just started.
+        """
         if self._planning is None:
             return []
         await self._planning.learn_priorities()
@@ -188,8 +191,9 @@ class Operator:
         async for job in self._jobs(*self._options.namespaces):
             since = (job.get("status") or {}).get("progress", {}).get("waitingSince")
             if since:
-                found.append((since, _key(job)))
-        return [key for _, key in sorted(found)]
+                wanted = job["spec"].get("scheduling", {}).get("priorityClassName")
+                found.append((-self._planning.priority(wanted), since, _key(job)))
+        return [key for _, _, key in sorted(found)]
 
     async def _resync(self) -> None:
         while True:

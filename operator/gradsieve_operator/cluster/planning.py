@@ -61,6 +61,10 @@ class Planning:
         found = await self._api.get(path("scheduling.k8s.io/v1", "priorityclasses"))
         self._priorities = {item["metadata"]["name"]: item["value"] for item in found.get("items") or ()}
 
+    def priority(self, class_name: str | None) -> int:
+        """Return the value of a priority class; 0 for none, and for one that is not known."""
+        return self._priorities.get(class_name or "", 0)
+
     def states(self) -> dict[str, decide.Node]:
         """Return what losses are judged by: name of a node -> its state."""
         return {view.planned.name: view.state for view in self.nodes.kept.values()}
@@ -90,7 +94,7 @@ class Planning:
                 manifests,
                 gpu_products=job.scheduling.gpu_products,
                 placement=job.scheduling.placement,
-                priority=self._priorities.get(job.scheduling.priority_class_name or "", 0),
+                priority=self.priority(job.scheduling.priority_class_name),
                 since=progress.waiting_since or time.time(),
                 overtaken=max(progress.overtaken, self.overtaken(key)),
             )
