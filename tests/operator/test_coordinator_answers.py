@@ -34,6 +34,7 @@ WELL = {
     "state": "Running",
     "registered": [{"host": "worker-0", "podUID": "u", "connected": True, "admitted": True}],
     "missing": ["worker-1"],
+    "missingSeconds": {"worker-1": 2.5},
     "lostHosts": [],
     "message": "",
     "exitCode": None,
@@ -105,6 +106,7 @@ async def test_a_status_as_it_should_be_is_read(ask):
     assert (found.generation, found.state, found.connected) == (3, "Running", {"worker-0"})
     assert (found.missing, found.plan_generation, found.applied_plan) == (("worker-1",), 2, 0)
     assert (found.telemetry["step"], found.committed_step) == (7, 5)
+    assert found.missing_seconds == {"worker-1": 2.5}
 
 
 async def test_an_answer_without_end_is_not_read_to_the_end(ask):
@@ -145,7 +147,10 @@ async def test_an_answer_is_never_inflated(ask):
         pytest.param(b'{"registered": ["worker-0"]}', id="text for an object"),
         pytest.param(b'{"missing": [{}]}', id="object for a name"),
         pytest.param(b'{"missing": 7}', id="number for a list"),
-        pytest.param(b'{"lostHosts": ["%s"]}' % (b"h" * 64), id="long name"),
+        pytest.param(b'{"missing": ["%s"]}' % (b"h" * 64), id="long name"),
+        pytest.param(b'{"missingSeconds": ["worker-1"]}', id="list for an object"),
+        pytest.param(b'{"missingSeconds": {"worker-1": NaN}}', id="no number"),
+        pytest.param(b'{"missingSeconds": {"%s": 1}}' % (b"h" * 64), id="long name of a missing host"),
     ],
 )
 async def test_what_is_no_status_is_as_no_answer(ask, body):

@@ -27,7 +27,7 @@ class Leader:
     hosts: dict[str, str] = field(default_factory=dict)
     state: str = "Waiting"
     plan: int = 0
-    lost: tuple[str, ...] = ()
+    missed: dict[tuple[str, str], float] = field(default_factory=dict)
     steps: int = 0
     started: int = -1
 
@@ -40,6 +40,7 @@ class VirtualCluster:
         body: the job, as its author last wrote it.
         capacity: node -> how many pods fit; each pod counts 1.
         length: steps of training until the job is done; one per second of running.
+        cut: pods that run, and whose agents do not reach the coordinator.
     """
 
     body: dict[str, Any]
@@ -64,6 +65,7 @@ class VirtualCluster:
     committed: int = 0
     deaf: bool = False
     invalid: str = ""
+    cut: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
@@ -125,16 +127,23 @@ class VirtualCluster:
             generation=leader.generation,
             state=leader.state,
             connected=frozenset(pod.host for pod in self._agents()),
-            missing=tuple(sorted(set(leader.hosts) - {pod.host for pod in self._agents()})),
-            lost=leader.lost,
+            missing=tuple(sorted(host for host, _ in self._missed(leader))),
+            missing_seconds={host: self.now - since for (host, _), since in self._missed(leader).items()},
             plan_generation=leader.plan,
         )
+
+    def _missed(self, leader: Leader) -> dict[tuple[str, str], float]:
+        here = {(agent.host, agent.uid) for agent in self._agents()}
+        missed = [each for each in leader.hosts.items() if each not in here]
+        leader.missed = {each: leader.missed.get(each, self.now) for each in missed}
+        return leader.missed
 
     def _agents(self) -> list[d.Pod]:
         return [
             pod
             for pod in self.pods.values()
             if pod.role == "worker" and pod.phase == "Running" and self.nodes[pod.node].ready
+            if pod.name not in self.cut
         ]
 
     # What the operator does.
@@ -231,7 +240,7 @@ class VirtualCluster:
             elif not pod.node and self._binds(pod):
                 self.pods[name] = replace(pod, node=pod.message, message="")
             elif pod.node and up and pod.phase == "Pending":
-                self.pods[name] = replace(pod, phase="Running", ready=True, ip="10.0.0.1")
+                self.pods[name] = replace(pod, phase="Running", ready=True, ip="10.0.0.1", began=self.now)
         self._train()
 
     def _binds(self, pod: d.Pod) -> bool:
@@ -242,13 +251,11 @@ class VirtualCluster:
         if found is None:
             return
         pod, leader = found
-        here = {agent.host: agent.uid for agent in self._agents()}
-        everybody = leader.hosts and all(here.get(host) == uid for host, uid in leader.hosts.items())
+        everybody = leader.hosts and not self._missed(leader)
         if leader.state == "Waiting" and everybody and leader.started < leader.generation:
-            leader.state, leader.started, leader.lost = "Running", leader.generation, ()
+            leader.state, leader.started = "Running", leader.generation
         elif leader.state == "Running" and not everybody:
             leader.state = "Lost"
-            leader.lost = tuple(host for host, uid in leader.hosts.items() if here.get(host) != uid)
         elif leader.state == "Running":
             self.committed += 1
             if self.committed >= self.length:

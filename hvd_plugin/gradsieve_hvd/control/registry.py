@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from gradsieve_hvd.control.fields import Refused
 from gradsieve_hvd.control.messages import Incarnation, Registration, Roster
 
@@ -22,10 +25,15 @@ class Registry:
     An incarnation is *admitted* if the roster names its UID, or if it was the first to register for a host
     whose UID the roster leaves open. Others wait (the next roster may name them), unless they are older than
     the roster or were admitted once and are no longer: those are fenced.
+
+    Args:
+        clock: seconds; tells for how long hosts are missing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.connected: dict[Incarnation, Registration] = {}
+        self._clock = clock
+        self._missed_since: dict[Incarnation, float] = {}
         self._roster: Roster | None = None
         self._admitted: dict[str, str] = {}
         self._had_its_time: set[Incarnation] = set()
@@ -54,10 +62,12 @@ class Registry:
         self.connected[incarnation] = registration
         if wanted:
             self._admitted.setdefault(incarnation.host, incarnation.uid)
+        self._note_missing()
 
     def disconnect(self, incarnation: Incarnation) -> None:
         """Take note that an agent's connection has gone for good."""
         self.connected.pop(incarnation, None)
+        self._note_missing()
 
     def adopt(self, roster: Roster) -> list[Incarnation]:
         """Let ``roster`` decide from now on; returns the connected incarnations that it fences.
@@ -75,6 +85,7 @@ class Registry:
         fenced = [who for who, how in self.connected.items() if self._reason_to_fence(how)]
         for who in fenced:
             del self.connected[who]
+        self._note_missing()
         return fenced
 
     def admitted(self, host: str) -> Incarnation | None:
@@ -100,6 +111,16 @@ class Registry:
         """Hosts of the roster whose admitted incarnation is not connected, in the roster's order."""
         places = () if self._roster is None else self._roster.hosts
         return [place.host for place in places if self.admitted(place.host) is None]
+
+    def missing_seconds(self) -> dict[str, float]:
+        """For how long each missing host's incarnation has been missed; a successor is missed anew."""
+        now = self._clock()
+        return {who.host: now - since for who, since in self._missed_since.items()}
+
+    def _note_missing(self) -> None:
+        now = self._clock()
+        missing = [Incarnation(host, self.uid(host)) for host in self.missing()]
+        self._missed_since = {who: self._missed_since.get(who, now) for who in missing}
 
     def _slots(self, host: str) -> int:
         places = () if self._roster is None else self._roster.hosts

@@ -46,6 +46,7 @@ def status_json(ledger: Ledger, started_at: str | None) -> dict[str, Any]:
         "state": ledger.state,
         "registered": registered + gone,
         "missing": registry.missing(),
+        "missingSeconds": registry.missing_seconds(),
         "exitCode": None if ledger.end is None else ledger.end.status,
         "message": ledger.message,
         "startedAt": started_at,

@@ -25,7 +25,7 @@ _MOST_HOSTS: Final = 4 * MAX_WORKERS
 _MOST_RANKS: Final = MAX_WORKERS * MAX_SLOTS
 _MANY: Final = 2**53 - 1
 _LONGEST_MESSAGE: Final = 4096
-_LAST_TIME, _LONGEST_STEP = 1e11, 1e9
+_LAST_TIME, _LONGEST_STEP, _LONGEST_ABSENCE = 1e11, 1e9, 1e9
 """Seconds; what is more fits into no field of the job's status."""
 
 
@@ -49,7 +49,7 @@ def read_status(found: Mapping[str, Any]) -> CoordinatorStatus:
         state=fields.word_or("state", contract.STATE_WAITING, _STATES),
         connected=frozenset(_host(each) for each in registered if each.flag("connected", default=False)),
         missing=_hosts(fields, "missing"),
-        lost=_hosts(fields, "lostHosts"),
+        missing_seconds=_absences(fields.object("missingSeconds")),
         message=str(found.get("message") or "")[:_LONGEST_MESSAGE],
         plan_generation=plan.number_or("generation", 0, 0, _MANY),
         applied_plan=plan.number_or("appliedGeneration", 0, 0, _MANY),
@@ -76,6 +76,13 @@ def _telemetry(fields: Fields) -> dict[str, Any]:
             for rank in ranks
         ],
     }
+
+
+def _absences(fields: Fields) -> dict[str, float]:
+    if len(fields.values) > _MOST_HOSTS:
+        raise SpecError(fields.path, f"has {len(fields.values)} hosts; at most {_MOST_HOSTS} are allowed")
+    hosts = [_host(Fields({"host": host}, fields.path)) for host in fields.values]
+    return {host: _amount(fields, host, _LONGEST_ABSENCE) for host in hosts}
 
 
 def _amount(fields: Fields, name: str, most: float) -> float:

@@ -20,7 +20,7 @@ PREPARING_SECONDS = 120.0
 """A pod whose node takes so long to make its containers is worth a word; a large image may need as long."""
 
 SILENT_SECONDS = 60.0
-"""A running worker that the coordinator has missed for so long will not dial any more."""
+"""A worker that has run for so long, and was missed all the while, will not dial any more."""
 
 _FAREWELL_SECONDS = 15.0
 """An agent ends well when its job does: the coordinator's own end may be seen a little later."""
@@ -124,7 +124,7 @@ def loss(pod: Pod | None, host: str, world: World) -> Word | None:
         )
     if pod.deleting:
         return Word("PodDeleted", f"{pod.name} is being deleted")
-    return node_lost(pod, world) or _stuck(pod, world)
+    return node_lost(pod, world) or _stuck(pod, world) or _silent(pod, world)
 
 
 def leaves_well(pod: Pod, world: World) -> bool:
@@ -171,9 +171,20 @@ def _stuck(pod: Pod, world: World) -> Word | None:
     stuck = _cannot_start(pod)
     if stuck is not None and world.progress.ran and world.now - pod.created >= STUCK_SECONDS:
         return stuck
-    coordinator, since = world.coordinator, world.progress.changed
-    waited = world.now - max(pod.created, since or 0.0)
-    missed = coordinator is not None and pod.host in {*coordinator.missing, *coordinator.lost}
-    if missed and pod.phase == "Running" and world.progress.ran and waited >= SILENT_SECONDS:
-        return Word("WorkerSilent", f"{pod.name} runs, but the coordinator has not heard from it")
     return None
+
+
+def _silent(pod: Pod, world: World) -> Word | None:
+    """Return that ``pod`` runs and does not dial, although it has had the time to.
+
+    While its node is not ready, ``nodeLostSeconds`` says for how long to wait.
+    """
+    coordinator, node = world.coordinator, (world.nodes or {}).get(pod.node)
+    if coordinator is None or not world.progress.ran or pod.began is None:
+        return None
+    if node is not None and not node.ready:
+        return None
+    could_dial = world.now - max(pod.began, 0.0 if node is None else node.since)
+    if min(could_dial, coordinator.missing_seconds.get(pod.host, 0.0)) < SILENT_SECONDS:
+        return None
+    return Word("WorkerSilent", f"{pod.name} runs, but the coordinator has not heard from it")

@@ -41,6 +41,7 @@ class Pod:
         phase: Pending, Running, Succeeded, Failed or Unknown.
         deleting: whether its deletion has begun.
         created: when it was made.
+        began: when its first container began to run; None before.
         ended: when its first container ended; None before.
         exit_code: of its first container; None while that runs.
         reason: why it is not well, in one word; empty when nothing is said.
@@ -63,6 +64,7 @@ class Pod:
     phase: str = "Pending"
     deleting: bool = False
     created: float = 0.0
+    began: float | None = None
     ended: float | None = None
     exit_code: int | None = None
     reason: str = ""
@@ -105,7 +107,7 @@ class CoordinatorStatus:
     state: str = contract.STATE_WAITING
     connected: frozenset[str] = frozenset()
     missing: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
+    missing_seconds: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
     plan_generation: int = 0
     applied_plan: int = 0
@@ -176,6 +178,7 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
     first = _first_container(spec, status)
     state = first.get("state") or {}
     ended = state.get("terminated") or {}
+    ran = state.get("running") or ended
     why = ended or _waiting(state, status)
     return Pod(
         name=metadata["name"],
@@ -191,6 +194,7 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
         phase=status.get("phase", "Pending"),
         deleting="deletionTimestamp" in metadata,
         created=timestamp(metadata.get("creationTimestamp")),
+        began=timestamp(ran.get("startedAt")) or None,
         ended=timestamp(ended["finishedAt"]) if ended.get("finishedAt") else None,
         exit_code=ended.get("exitCode"),
         reason=status.get("reason") or why.get("reason") or "",

@@ -12,7 +12,7 @@ from gradsieve_hvd.control.ledger import End, Ledger
 from gradsieve_hvd.control.messages import Incarnation, Place, Plan, Registration, Roster, Telemetry
 from gradsieve_hvd.control.names import STATES
 from gradsieve_hvd.control.plain_hosts import Restarts, parse_hosts
-from gradsieve_hvd.control.registry import Fenced
+from gradsieve_hvd.control.registry import Fenced, Registry
 
 
 def registration(host, uid, generation=1, slots=1):
@@ -172,6 +172,31 @@ def test_a_host_cannot_fill_the_memory_with_incarnations():
         ledger.register(registration("h0", f"u{number}"))
     with pytest.raises(Refused, match="wait for this host already"):
         ledger.register(registration("h0", "one-more"))
+
+
+def test_a_host_is_missed_from_when_it_is_awaited_or_has_gone_until_it_registers():
+    clock = [100.0]
+    registry = Registry(lambda: clock[0])
+    registry.adopt(roster(1, "h0:a", "h1:b"))
+    clock[0] = 105.0
+    registry.register(registration("h0", "a"))
+    assert registry.missing_seconds() == {"h1": 5.0}
+    registry.register(registration("h1", "b"))
+    assert registry.missing_seconds() == {}
+    clock[0] = 200.0
+    registry.disconnect(Incarnation("h0", "a"))
+    clock[0] = 203.0
+    assert registry.missing_seconds() == {"h0": 3.0}
+
+
+def test_a_new_roster_does_not_shorten_for_how_long_a_host_is_missed_but_a_successor_is_missed_anew():
+    clock = [0.0]
+    registry = Registry(lambda: clock[0])
+    registry.adopt(roster(1, "h0:a", "h1:b"))
+    clock[0] = 30.0
+    registry.adopt(roster(2, "h0:a", "h1:c"))
+    clock[0] = 40.0
+    assert registry.missing_seconds() == {"h0": 40.0, "h1": 10.0}
 
 
 def test_on_plain_hosts_the_first_agent_counts_and_a_second_is_fenced_while_it_is_there():

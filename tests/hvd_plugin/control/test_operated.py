@@ -85,6 +85,8 @@ def test_a_lost_host_ends_the_ranks_and_a_new_generation_starts_on_survivors_and
     agents["h1"].signal(signal.SIGKILL)
     status = job.wait_for("Lost")
     assert (status["lostHosts"], status["missing"]) == (["h1"], ["h1"])
+    assert status["missingSeconds"].keys() == {"h1"}
+    assert 0.0 <= status["missingSeconds"]["h1"] < 10.0
     assert job.left_over_ranks(host="h0") == []
     # Nobody is left there who could tell when; in a pod the kernel ends them together with the agent.
     until = time.monotonic() + 10
