@@ -41,6 +41,7 @@ class VirtualCluster:
         capacity: node -> how many pods fit; each pod counts 1.
         length: steps of training until the job is done; one per second of running.
         cut: pods that run, and whose agents do not reach the coordinator.
+        held: host -> what keeps its pod's container from starting.
     """
 
     body: dict[str, Any]
@@ -66,6 +67,7 @@ class VirtualCluster:
     deaf: bool = False
     invalid: str = ""
     cut: set[str] = field(default_factory=set)
+    held: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
@@ -240,7 +242,11 @@ class VirtualCluster:
             elif not pod.node and self._binds(pod):
                 self.pods[name] = replace(pod, node=pod.message, message="")
             elif pod.node and up and pod.phase == "Pending":
-                self.pods[name] = replace(pod, phase="Running", ready=True, ip="10.0.0.1", began=self.now)
+                started = {"phase": "Running", "ready": True, "ip": "10.0.0.1", "began": self.now}
+                reason = self.held.get(pod.host, "")
+                self.pods[name] = replace(
+                    pod, **({"reason": reason} if reason else {**started, "reason": ""})
+                )
         self._train()
 
     def _binds(self, pod: d.Pod) -> bool:

@@ -23,8 +23,8 @@ class Registry:
     """The incarnations that have registered, and the one per host that the roster admits.
 
     An incarnation is *admitted* if the roster names its UID, or if it was the first to register for a host
-    whose UID the roster leaves open. Others wait (the next roster may name them), unless they are older than
-    the roster or were admitted once and are no longer: those are fenced.
+    whose UID the roster leaves open. Others wait (the next roster may name them), unless the roster names a
+    newer one for their host or they were admitted once and are no longer: those are fenced.
 
     Args:
         clock: seconds; tells for how long hosts are missing.
@@ -137,7 +137,8 @@ class Registry:
             return "another incarnation has taken this one's place"
         if roster is None or self.is_admitted(incarnation):
             return ""
-        if registration.generation < roster.generation and roster.names_incarnations:
+        replaced = self.uid(incarnation.host) and registration.generation < roster.generation
+        if replaced and roster.names_incarnations:
             return (
                 f"this incarnation of generation {registration.generation} "
                 f"is not in the roster of generation {roster.generation}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gradsieve_operator import contract
@@ -73,6 +74,12 @@ def present(world: World) -> list[tuple[Slot, Pod]]:
     last = newest(world.pods)
     found = [(slot, last[slot.host]) for slot in slots(world.job) if slot.host in last]
     return [(slot, pod) for slot, pod in found if pod.alive and loss(pod, slot.host, world) is None]
+
+
+def enough(members: Sequence[tuple[Slot, Pod]], world: World) -> bool:
+    """Whether the job may go on with ``members`` alone, by ``minReplicas``."""
+    count = Counter(slot.group.name for slot, _ in members)
+    return all(count[group.name] >= group.least for group in world.job.groups)
 
 
 def newest(pods: Iterable[Pod]) -> dict[str, Pod]:

@@ -15,8 +15,9 @@ class Progress:
     Attributes:
         generation: counts the times that worker pods were made; part of their names.
         attempt: counts coordinators.
-        given_up: no worker of this generation or before belongs to the placement under way.
-        given_up_attempt: the same for coordinators.
+        given_up: no worker of this generation or before belongs to the placement under way; or is new in its
+            place, once the job has started.
+        given_up_attempt: no coordinator of this attempt or before belongs to the placement under way.
         restarts: after failures; what ``backoffLimit`` limits.
         waiting_since: when it first asked for places; None while it has them.
         overtaken: how often a job that came later was placed while it waited.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from gradsieve_operator.decide.admission import pause_placement, placed, withdra
 from gradsieve_operator.decide.creation import begun, build, prerequisites
 from gradsieve_operator.decide.endings import delete, finish, forget_start, restart_whole
 from gradsieve_operator.decide.members import (
+    enough,
     hindrance,
     latest_attempt,
     latest_generation,
@@ -23,7 +23,7 @@ from gradsieve_operator.decide.members import (
     unbound_too_long,
 )
 from gradsieve_operator.decide.progress import Progress
-from gradsieve_operator.decide.steering import noticed, roster_digest, steer
+from gradsieve_operator.decide.steering import noticed, roster_digest, steer, taking_part
 from gradsieve_operator.decide.world import Pod, Unplaceable, World
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
@@ -41,10 +41,11 @@ def keep_running(world: World) -> Decision:
     3. A pod was turned away by its node: it never had its place, and is no loss.
     4. A member is lost: count a restart, unless there were too many.
     5. A member has ended well a moment ago: wait for the coordinator's own end.
-    6. A place is empty: fill it, or go on without where ``minReplicas`` allows it.
+    6. A new pod is lost before it took part: take it back, no rank has missed it.
     7. The ranks are lost and all members are well: start them again.
-    8. What all pods rely on is missing, or was not looked at for a while: make it.
-    9. Otherwise see to it that the coordinator knows members and plan.
+    8. A place is empty: fill it, or go on without where ``minReplicas`` allows it.
+    9. What all pods rely on is missing, or was not looked at for a while: make it.
+    10. Otherwise see to it that the coordinator knows members and plan.
     """
     if world.invalid:
         return _success(world) or _deadline(world) or _left_alone(world)
@@ -59,7 +60,7 @@ def keep_running(world: World) -> Decision:
         or _resume(world)
         or _fill(world)
         or _restore(world)
-        or steer(world, present(world))
+        or steer(world)
     )
 
 
@@ -124,24 +125,26 @@ def _turned_away(world: World) -> Decision | None:
 def _count_losses(world: World) -> Decision | None:
     """Count members that are newly lost, all together as one restart."""
     last, progress = newest(world.pods), world.progress
-    sizes = dict(progress.sizes)
-    expected = [slot.host for slot in slots(world.job) if slot.index < sizes.get(slot.group.name, 0)]
-    why = {
-        host: word
-        for host in (contract.COORDINATOR_HOST, *expected)
-        if host not in progress.absent and (word := loss(last.get(host), host, world)) is not None
-    }
+    why = {host: word for host in _expected(world) if (word := loss(last.get(host), host, world)) is not None}
     if not why:
         return None
     first = next(iter(why.values()))
     progress = replace(
         progress,
         absent=tuple(sorted({*progress.absent, *why})),
+        given_up=latest_generation(world),
         setbacks=0,
         retry_at=world.now + _pause(last.get(contract.COORDINATOR_HOST), world),
     )
     doomed = [last[host] for host in why if host in last]
     return _another_restart(_with(world, progress), first, doomed=doomed)
+
+
+def _expected(world: World) -> list[str]:
+    """Return the hosts that the roster was meant for and whose loss was not counted yet."""
+    sizes, absent = dict(world.progress.sizes), world.progress.absent
+    workers = [slot.host for slot in slots(world.job) if slot.index < sizes.get(slot.group.name, 0)]
+    return [host for host in (contract.COORDINATOR_HOST, *workers) if host not in absent]
 
 
 def _with(world: World, progress: Progress) -> World:
@@ -182,14 +185,25 @@ def _farewell(world: World) -> Decision | None:
 
 
 def _unplaced(world: World) -> Decision | None:
-    """Take back replacements that were refused, or whose place was taken by something else; then pause."""
+    """Take back new pods that were refused, whose place was taken, or that cannot take part; then pause."""
     late = [pod for pod in newest(world.pods).values() if unbound_too_long(pod, world)]
-    if not late and not world.refused:
+    lost = _lost_newcomers(world)
+    if not late and not lost and not world.refused:
         return None
     word = Word("Refused", world.refused)
     if late:
         word = Word("PlaceTaken", f"{late[0].name} was not bound in time: {late[0].message}")
-    return _take_back(world, late, word)
+    elif lost:
+        word = lost[0][1]
+    return _take_back(world, [*late, *(pod for pod, _ in lost)], word)
+
+
+def _lost_newcomers(world: World) -> list[tuple[Pod, Word]]:
+    """Return the pods that are lost and were in no roster yet, and why."""
+    last, expected = newest(world.pods), _expected(world)
+    new = [last[slot.host] for slot in slots(world.job) if slot.host in last and slot.host not in expected]
+    new = [pod for pod in new if pod.generation > world.progress.given_up and not pod.deleting]
+    return [(pod, word) for pod in new if (word := loss(pod, pod.host, world)) is not None]
 
 
 def _take_back(world: World, pods: Sequence[Pod], word: Word) -> Decision:
@@ -205,8 +219,10 @@ def _resume(world: World) -> Decision | None:
     coordinator, progress = world.coordinator, world.progress
     if coordinator is None or coordinator.state != contract.STATE_LOST:
         return None
-    members = present(world)
-    same = coordinator.generation == progress.roster and roster_digest(world, members) == progress.members
+    members = taking_part(world)
+    if members is None or coordinator.generation != progress.roster:
+        return None
+    same = roster_digest(world, members) == progress.members
     if not same or any(slot.host not in coordinator.connected for slot, _ in members):
         return None
     anew = _with(world, replace(progress, roster=progress.roster + 1))
@@ -230,7 +246,8 @@ def _fill(world: World) -> Decision | None:
     pause = world.progress.retry_at - world.now
     if pause > 0:
         return _wait(world, Word("Waiting", "places are filled after a pause"), leaderless, pause)
-    generation = latest_generation(world) + 1
+    # Above the roster's too: an agent that no roster names yet is then known to be newer than the last one.
+    generation = max(latest_generation(world), world.progress.roster) + 1
     attempt = latest_attempt(world) + 1 if leaderless else None
     word = Word("NoPlace", "no place was found")
     for count in range(len(empty), -1 if leaderless else 0, -1):
@@ -264,11 +281,9 @@ def _restore(world: World) -> Decision | None:
 
 def _wait(world: World, word: Word, leaderless: bool, pause: float) -> Decision:
     """Go on with the members that are there if they are enough, and look for places again after ``pause``."""
-    members = present(world)
-    count = Counter(slot.group.name for slot, _ in members)
-    if leaderless or any(count[group.name] < group.least for group in world.job.groups):
+    if leaderless or not enough(present(world), world):
         return Decision((), noticed(world), admitted=placed(), degraded=word, again=pause)
-    going_on = steer(world, members)
+    going_on = steer(world)
     again = pause if going_on.again is None else min(pause, going_on.again)
     return replace(going_on, degraded=word, again=again)
 
@@ -277,4 +292,4 @@ def _beyond(world: World, hosts: list[str]) -> Decision:
     message = (
         f"no certificate for {hosts[0]}: a job grows to twice its first size; suspend it to grow further"
     )
-    return replace(steer(world, present(world)), degraded=Word("TooLarge", message))
+    return replace(steer(world), degraded=Word("TooLarge", message))

@@ -13,10 +13,12 @@ from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete
 from gradsieve_operator.decide.members import (
     Slot,
+    enough,
     hindrance,
     latest_attempt,
     latest_generation,
     newest,
+    present,
     slots,
 )
 from gradsieve_operator.decide.progress import Progress
@@ -25,8 +27,11 @@ from gradsieve_operator.decide.world import Pod, World
 _STARTING_SECONDS, _RUNNING_SECONDS = 0.5, 3.0
 """How often the coordinator is asked: often while something is expected to happen."""
 
+_PENDING_SECONDS = 30.0
+"""Ranks that must start anew wait for so long for a pod that does not run yet; a pull may take longer."""
 
-def steer(world: World, members: Sequence[tuple[Slot, Pod]]) -> Decision:
+
+def steer(world: World) -> Decision:
     """Bring the coordinator's roster and plan up to date.
 
     1. Other members than in the last roster, or another coordinator: a new generation of the roster.
@@ -35,13 +40,16 @@ def steer(world: World, members: Sequence[tuple[Slot, Pod]]) -> Decision:
     4. Pods that are in no roster any more are deleted once the coordinator knows.
     5. What keeps a pod from starting is said.
     """
-    progress = _next_plan(world, _next_roster(world, members, noticed(world)))
-    coordinator = world.coordinator
+    members, coordinator = taking_part(world), world.coordinator
+    progress = noticed(world)
+    if members is not None:
+        progress = _next_roster(world, members, progress)
+    progress = _next_plan(world, progress)
     actions: list[Action] = []
     if (progress.roster, progress.plan_generation) != (world.progress.roster, world.progress.plan_generation):
         actions.append(Record(progress))
-    knows = coordinator is not None and coordinator.generation >= progress.roster
-    if coordinator is not None and not knows:
+    knows = coordinator is not None and members is not None and coordinator.generation >= progress.roster
+    if coordinator is not None and members is not None and not knows:
         body = requests.roster(world.job, progress.roster, members, world.compression)
         actions.append(PutRoster(body))
     if coordinator is not None and progress.plan and coordinator.plan_generation < progress.plan_generation:
@@ -54,6 +62,28 @@ def steer(world: World, members: Sequence[tuple[Slot, Pod]]) -> Decision:
         actions.extend(delete(pod, world) for pod in surplus)
     again = _RUNNING_SECONDS if progress.running and knows else _STARTING_SECONDS
     return Decision(tuple(actions), progress, admitted=placed(), degraded=hindrance(world), again=again)
+
+
+def taking_part(world: World) -> Sequence[tuple[Slot, Pod]] | None:
+    """Return who shall be in the roster, in the order of ranks; None while the last one is to stay.
+
+    All members that are well. But once ranks have run and enough run for ``minReplicas``, a pod whose
+    container does not run yet, and may never, is left out:
+
+    1. Members that train go on without it.
+    2. If the roster must change anyway, they wait for it for some seconds, to be started anew only once.
+    """
+    everyone, before = present(world), world.progress.members
+    able = [(slot, pod) for slot, pod in everyone if pod.began is not None]
+    if not world.progress.ran or len(able) == len(everyone) or not enough(able, world):
+        return everyone
+    if roster_digest(world, able) == before:
+        return able
+    soon = any(pod.began is None and world.now - pod.created < _PENDING_SECONDS for _, pod in everyone)
+    if soon and roster_digest(world, everyone) == before:
+        return everyone
+    # The loss of a coordinator that no roster was meant for yet would not be counted.
+    return None if soon and contract.COORDINATOR_HOST not in world.progress.absent else able
 
 
 def noticed(world: World) -> Progress:

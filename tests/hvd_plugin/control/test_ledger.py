@@ -68,6 +68,24 @@ def test_a_successor_may_wait_for_the_roster_that_names_it_and_the_predecessor_i
         ledger.register(registration("h1", "b", generation=9))
 
 
+def test_a_newcomer_waits_for_its_roster_however_many_come_before_that():
+    ledger = running(Ledger(), "h0:a")
+    ledger.set_roster(roster(3, "h0:a"))
+    ledger.register(registration("h1", "b", generation=2))
+    ledger.set_roster(roster(4, "h0:a"))
+    assert ledger.registry.connected.keys() == {Incarnation("h0", "a"), Incarnation("h1", "b")}
+    assert ledger.registry.admitted("h1") is None
+    ledger.set_roster(roster(5, "h0:a", "h1:b"))
+    assert ledger.registry.admitted("h1") == Incarnation("h1", "b")
+
+
+def test_an_old_incarnation_that_waits_is_fenced_by_the_roster_that_names_its_successor():
+    ledger = Ledger()
+    ledger.set_roster(roster(3, "h0:a"))
+    ledger.register(registration("h1", "old", generation=1))
+    assert ledger.set_roster(roster(4, "h0:a", "h1:new")) == [Incarnation("h1", "old")]
+
+
 def test_survivors_of_an_older_generation_stay():
     ledger = running(Ledger(), "h0:a", "h1:b")
     ledger.disconnect(Incarnation("h1", "b"))
