@@ -273,23 +273,34 @@ def _fill(world: World) -> Decision | None:
 
 def _restore(world: World) -> Decision | None:
     """Make what somebody has deleted: without its NetworkPolicy, MPI's traffic has no wall."""
-    missing = prerequisites(world)
-    if not missing or world.progress.retry_at > world.now:
+    missing = _missing(world)
+    if not missing:
         return None
     return Decision(missing, noticed(world), admitted=placed(), degraded=hindrance(world), again=0.0)
+
+
+def _missing(world: World) -> tuple[Action, ...]:
+    """Return what makes anew what all pods rely on; nothing in a pause, which may be for its refusal."""
+    return () if world.progress.retry_at > world.now else prerequisites(world)
+
+
+def _anew(world: World, decision: Decision) -> Decision:
+    """Return ``decision`` with what makes anew what all pods rely on: an empty place must not keep it away."""
+    return replace(decision, actions=(*_missing(world), *decision.actions))
 
 
 def _wait(world: World, word: Word, leaderless: bool, pause: float) -> Decision:
     """Go on with the members that are there if they are enough, and look for places again after ``pause``."""
     if leaderless or not enough(present(world), world):
-        return Decision((), noticed(world), admitted=placed(), degraded=word, again=pause)
+        nothing = Decision((), noticed(world), admitted=placed(), degraded=word, again=pause)
+        return _anew(world, nothing)
     going_on = steer(world)
     again = pause if going_on.again is None else min(pause, going_on.again)
-    return replace(going_on, degraded=word, again=again)
+    return _anew(world, replace(going_on, degraded=word, again=again))
 
 
 def _beyond(world: World, hosts: list[str]) -> Decision:
     message = (
         f"no certificate for {hosts[0]}: a job grows to twice its first size; suspend it to grow further"
     )
-    return replace(steer(world), degraded=Word("TooLarge", message))
+    return _anew(world, replace(steer(world), degraded=Word("TooLarge", message)))
