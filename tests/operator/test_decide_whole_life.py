@@ -124,11 +124,35 @@ def test_a_gang_that_was_bound_and_turned_away_by_a_node_leaves_no_pod_and_count
 
 def test_while_a_gang_that_was_turned_away_waits_it_keeps_its_turn():
     it = cluster(jobs.group("worker", 3), nodes=(4,))
-    run_until(it, lambda it: it.progress.started is not None)
-    began = it.progress.started
-    it.turn_away("digits-worker-1-1")
     it.operate()
-    assert it.progress.waiting_since == began
+    asked = it.progress.waiting_since
+    for attempt in (1, 2, 3):
+        run_until(it, lambda it: it.progress.started is not None)
+        assert it.progress.started > asked
+        it.turn_away(f"digits-worker-1-{attempt}")
+        it.operate()
+        assert it.progress.waiting_since == asked
+
+
+def test_a_gang_that_is_turned_away_again_and_again_fails_when_its_patience_ends():
+    it = cluster(nodes=(4,), scheduling={"scheduleTimeoutSeconds": 100})
+    began = it.now
+    while it.progress.finished is None and it.now - began < 600:
+        it.operate()
+        for name in [name for name, pod in it.pods.items() if pod.host == "worker-1" and pod.node]:
+            it.turn_away(name)
+        it.tick()
+    assert it.said[-1].ended.reason == "ScheduleTimeout"
+    assert 100 <= it.now - began <= 105
+
+
+def test_a_job_that_runs_in_time_does_not_fail_for_how_long_it_waited():
+    it = cluster(scheduling={"scheduleTimeoutSeconds": 30}, length=100)
+    it.foreign = {"n0": 2, "n1": 2}
+    run_until(it, lambda it: it.now > 1025)
+    it.foreign.clear()
+    it.settle()
+    assert (it.progress.succeeded, it.progress.restarts) == (True, 0)
 
 
 def test_while_it_pauses_a_job_still_says_what_the_setback_was():

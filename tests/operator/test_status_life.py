@@ -216,6 +216,7 @@ RECORDS = st.builds(
     Progress,
     generation=st.integers(0, 99),
     waiting_since=st.none() | TIMES,
+    waited_since=st.none() | TIMES,
     retry_at=st.just(0.0) | TIMES,
     started=st.none() | TIMES,
     running=st.booleans(),

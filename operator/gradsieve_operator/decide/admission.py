@@ -138,6 +138,7 @@ def _started(world: World, gang: Iterable[Pod]) -> Decision:
         started=world.now,
         retry_at=0.0,
         waiting_since=None,
+        waited_since=progress.waiting_since,
         overtaken=0,
         sizes=tuple((group.name, group.replicas) for group in world.job.groups),
     )

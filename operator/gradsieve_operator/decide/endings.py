@@ -77,6 +77,7 @@ def forget_start(world: World) -> Progress:
         given_up=latest_generation(world),
         given_up_attempt=latest_attempt(world),
         waiting_since=None,
+        waited_since=None,
         overtaken=0,
         setbacks=0,
         retry_at=0.0,

@@ -20,6 +20,7 @@ class Progress:
         given_up_attempt: no coordinator of this attempt or before belongs to the placement under way.
         restarts: after failures; what ``backoffLimit`` limits.
         waiting_since: when it first asked for places; None while it has them.
+        waited_since: when it first asked for the places that it has; None before it has them.
         overtaken: how often a job that came later was placed while it waited.
         setbacks: placements that failed since the last one that held.
         retry_at: nothing is placed before that time; 0 for at once.
@@ -42,6 +43,7 @@ class Progress:
     given_up_attempt: int = 0
     restarts: int = 0
     waiting_since: float | None = None
+    waited_since: float | None = None
     overtaken: int = 0
     setbacks: int = 0
     retry_at: float = 0.0

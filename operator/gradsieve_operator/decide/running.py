@@ -117,8 +117,8 @@ def _turned_away(world: World) -> Decision | None:
     word = Word("PodFailed", f"{refused[0].name}: {refused[0].reason}: {refused[0].message}")
     if world.progress.ran:
         return _take_back(world, refused, word)
-    start, setbacks = world.progress.started, world.progress.setbacks
-    anew = replace(forget_start(world), waiting_since=start, setbacks=setbacks)
+    since, setbacks = world.progress.waited_since or world.progress.started, world.progress.setbacks
+    anew = replace(forget_start(world), waiting_since=since, setbacks=setbacks)
     return withdraw(_with(world, anew), world.pods, word)
 
 

@@ -140,6 +140,7 @@ def _progress() -> Schema:
     }
     moments = {
         "waitingSince": "When it first asked for places.",
+        "waitedSince": "When it first asked for the places that it has.",
         "retryAt": "Nothing is placed before.",
         "started": "When all pods had their nodes.",
         "changed": "When ranks last began or ceased to run.",

@@ -9,7 +9,7 @@ from typing import Any
 from gradsieve_operator.decide import Progress
 from gradsieve_operator.status.times import read, written
 
-TIMES = frozenset({"waiting_since", "retry_at", "started", "changed", "finished"})
+TIMES = frozenset({"waiting_since", "waited_since", "retry_at", "started", "changed", "finished"})
 
 
 def record(progress: Progress) -> dict[str, Any]:
