@@ -9,11 +9,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gradsieve_hvd.control.fields import Refused
-from gradsieve_hvd.control.messages import Incarnation, Plan, Registration, Roster, Telemetry
+from gradsieve_hvd.control.messages import DENSITIES, Incarnation, Plan, Registration, Roster, Telemetry
 from gradsieve_hvd.control.names import (
+    COMPRESSION,
     FAILED,
     FINAL_STATES,
     GLOO,
@@ -119,7 +122,8 @@ class Ledger:
         1. The same roster again changes nothing.
         2. A lower generation is refused; so is another roster of the same generation, once that has been
            started, except for hosts of a running elastic job.
-        3. Running ranks are kept if the job is elastic and only hosts have changed (``must_restart``).
+        3. Running ranks are kept if the job is elastic and only hosts have changed (``must_restart``), or
+           densities. Newcomers start as these ranks did, and get the plan with them.
 
         Raises:
             Refused: as above, or the job is over.
@@ -239,5 +243,24 @@ class Ledger:
 
 
 def _only_hosts_differ(old: Roster, new: Roster) -> bool:
-    same = replace(old, generation=new.generation, hosts=new.hosts, min_hosts=new.min_hosts)
-    return new.backend == GLOO and new == same
+    same = replace(
+        old,
+        generation=new.generation,
+        hosts=new.hosts,
+        min_hosts=new.min_hosts,
+        environment=new.environment,
+    )
+    alike = _without_densities(old.environment) == _without_densities(new.environment)
+    return new.backend == GLOO and new == same and alike
+
+
+def _without_densities(environment: Mapping[str, str]) -> dict[str, object]:
+    """Return what of ranks' environment only another start can change: the plan carries the densities."""
+    try:
+        compression = json.loads(environment.get(COMPRESSION) or "{}")
+    except (ValueError, RecursionError):
+        return dict(environment)
+    if not isinstance(compression, dict):
+        return dict(environment)
+    fixed = {name: value for name, value in compression.items() if name not in DENSITIES}
+    return {**environment, COMPRESSION: fixed}

@@ -14,6 +14,9 @@ MOST_GENERATION = 2**53 - 1
 _MOST_SLOTS = 1024
 _MOST_MACHINE = 64  # HOST_NAME_MAX of Linux
 _MOST_PLAN_FIELDS = 64
+DENSITIES = ("densityPermille", "minDensityPermille", "maxDensityPermille")
+"""Fields of a plan, by which ranks change their densities while they run."""
+
 # As for a DNS label, or several joined by dots; nothing that a shell, a path or a URL would read otherwise.
 _NAME = re.compile(r"[a-z0-9A-Z]([a-z0-9A-Z._-]{0,251}[a-z0-9A-Z])?")
 _UID = re.compile(r"[0-9a-zA-Z-]{1,64}")
@@ -202,7 +205,7 @@ class Plan:
         Raises:
             Refused: it is nested, too large, or a density is no whole number from 1 to 1000.
         """
-        for name in ("densityPermille", "minDensityPermille", "maxDensityPermille"):
+        for name in DENSITIES:
             if name in fields:
                 fields.integer(name, 1, 1000)
         return cls(_generation(fields), fields.scalars(_MOST_PLAN_FIELDS))

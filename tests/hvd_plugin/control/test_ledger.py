@@ -1,6 +1,8 @@
 """The coordinator's state machine: who may take part, and what a refused operation leaves behind."""
 
 import copy
+import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -128,6 +130,42 @@ def test_a_gloo_job_takes_new_incarnations_up_with_the_same_generation_too():
     assert not ledger.must_restart
     with pytest.raises(Refused, match="raise the generation"):
         ledger.set_roster(roster(1, "h0:a", "h1:c", backend="Gloo", command=("false",)))
+
+
+def compression(**asked):
+    return {"environment": {"GRADSIEVE_COMPRESSION": json.dumps(asked)}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "restart"),
+    [
+        pytest.param({"densityPermille": 10}, {"densityPermille": 20}, False, id="another density"),
+        pytest.param({}, {"densityPermille": 20}, False, id="a first density"),
+        pytest.param({"maxDensityPermille": 20}, {"minDensityPermille": 5}, False, id="another limit"),
+        pytest.param({"algorithm": "TopK"}, {"algorithm": "Laplace"}, True, id="another algorithm"),
+        pytest.param({"densityPermille": 10}, {"algorithm": "TopK"}, True, id="a first algorithm"),
+    ],
+)
+def test_a_gloo_job_goes_on_in_place_when_a_roster_brings_hosts_and_what_the_plan_tells(
+    before, after, restart
+):
+    ledger = Ledger()
+    ledger.set_roster(roster(1, "h0:a", "h1:b", backend="Gloo", **compression(**before)))
+    for host, uid in (("h0", "a"), ("h1", "b")):
+        ledger.register(registration(host, uid))
+    ledger.start()
+    ledger.running()
+    ledger.set_roster(roster(2, "h0:a", "h1:c", backend="Gloo", **compression(**after)))
+    assert ledger.must_restart is restart
+
+
+@pytest.mark.parametrize("text", ["no JSON", "[1]", "[" * 100_000], ids=["no JSON", "a list", "deep"])
+def test_a_compression_that_cannot_be_read_is_compared_as_it_is(text):
+    for other, restart in ((text, False), (f"{text} ", True)):
+        ledger = running(Ledger(), "h0:a", backend="Gloo")
+        ledger.roster = replace(ledger.roster, environment={"GRADSIEVE_COMPRESSION": text})
+        ledger.set_roster(roster(2, "h0:a", backend="Gloo", environment={"GRADSIEVE_COMPRESSION": other}))
+        assert ledger.must_restart is restart
 
 
 def test_a_gloo_job_that_was_stopped_after_it_was_extended_stays_stopped():
