@@ -7,6 +7,7 @@ import kmock as kmock_library
 import pytest
 from operator_in_memory import JOB, bind, conditions, running, until
 
+POLICY = "gradsieve.io/v1alpha1/compressionpolicies"
 CHILDREN = {
     "v1/serviceaccounts": {"digits"},
     "v1/configmaps": {"digits"},
@@ -120,6 +121,30 @@ async def test_a_missing_policy_is_named_in_the_status(server):
     assert "there is no CompressionPolicy 'thin'" in conditions(server)["Admitted"]["message"]
     (event,) = server.all("v1/events").values()
     assert (event["type"], event["message"]) == ("Warning", conditions(server)["Admitted"]["message"])
+
+
+async def test_a_started_job_goes_on_with_what_it_has_when_policy_and_operator_have_gone(server):
+    policy = (POLICY, "research", "thin")
+    spec = {"algorithm": "TopK", "densityPermille": 10}
+    server.objects[policy] = {
+        "metadata": {"name": "thin", "namespace": "research", "resourceVersion": "1"},
+        "spec": spec,
+    }
+    submit(server, compression={"policyRef": {"name": "thin"}})
+    async with running():
+        await until(lambda: len(server.all("v1/pods")) == 3)
+        bind(server)
+        await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed")
+    server.objects[policy].delete()
+    async with running():
+        await until(lambda: conditions(server)["PlanConverged"]["reason"] == "InvalidSpec")
+        await until(lambda: "InvalidSpec" in reasons(server))
+    assert conditions(server)["Admitted"]["reason"] == "Placed"
+    status = server.all(JOB)["digits"]["status"]
+    assert {name: status["progress"]["compression"][name] for name in spec} == spec
+    said = [each for each in server.all("v1/events").values() if each["reason"] == "InvalidSpec"]
+    assert [each["type"] for each in said] == ["Warning"]
+    assert "there is no CompressionPolicy 'thin'" in said[0]["message"]
 
 
 async def test_what_belongs_to_somebody_else_is_not_touched_and_named_in_the_status(server):

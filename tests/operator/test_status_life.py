@@ -13,6 +13,8 @@ from virtual_cluster import VirtualCluster
 from gradsieve_operator.decide import Progress
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.schema import job_definition
+from gradsieve_operator.spec import Compression
+from gradsieve_operator.spec.values import ALGORITHMS
 from gradsieve_operator.status import invalid_status, job_status, recall, record
 from gradsieve_operator.status.conditions import TYPES
 
@@ -222,6 +224,7 @@ RECORDS = st.builds(
     running=st.booleans(),
     absent=st.lists(st.sampled_from(["a-0", "a-1"]), unique=True).map(tuple),
     sizes=st.just((("a", 2), ("b", 1))) | st.just(()),
+    compression=st.none() | st.builds(Compression, algorithm=st.none() | st.sampled_from(ALGORITHMS)),
     plan=st.sampled_from(["", "0123456789abcdef"]),
     finished=st.none() | TIMES,
     succeeded=st.booleans(),

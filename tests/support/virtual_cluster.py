@@ -12,7 +12,7 @@ from typing import Any
 
 from gradsieve_operator import decide as d
 from gradsieve_operator.resources import Neighbours
-from gradsieve_operator.spec import HorovodJob
+from gradsieve_operator.spec import Compression, HorovodJob
 
 
 class Crash(Exception):
@@ -68,6 +68,8 @@ class VirtualCluster:
     invalid: str = ""
     cut: set[str] = field(default_factory=set)
     held: dict[str, str] = field(default_factory=dict)
+    policy: Compression | None = None
+    unresolved: str = ""
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
@@ -88,12 +90,13 @@ class VirtualCluster:
             certified=self.certified,
             nodes=self.nodes,
             coordinator=None if self.deaf else self._status(),
-            compression=self.job.compression.own if self.job.compression else None,
+            compression=self.job.compression.resolve(self.policy) if self.job.compression else None,
             place=self._place,
             neighbours=Neighbours(),
             refused=self.refused,
             now=self.now,
             invalid=self.invalid,
+            unresolved=self.unresolved,
         )
 
     def free(self, node: str, *, planned: bool = True) -> int:

@@ -36,7 +36,6 @@ class Memory:
         refused: why the API server refused a child in the last round.
         objection: why the coordinator refused a roster or a plan in the last round.
         failing_since: when it began to fail to make children, seconds since the epoch; None when it does not.
-        compression: what the job and its policy last said.
     """
 
     until: float = 0.0
@@ -46,7 +45,6 @@ class Memory:
     refused: str = ""
     objection: str = ""
     failing_since: float | None = None
-    compression: Compression | None = None
 
     def expire(self) -> None:
         """Forget what is too old."""
@@ -104,8 +102,9 @@ class Observer:
             await self._read_secrets(job, memory)
         authority = resources.common_authority(job, memory.secrets, ())
         coordinator = self._coordinator(job, pods, memory) if authority is not None else None
+        unresolved = ""
         try:
-            compression = await self._compression(job, memory, running=progress.started is not None)
+            compression, unresolved = await self._compression(job, progress)
         except SpecError as error:
             compression, invalid = None, str(error)
         world = World(
@@ -123,6 +122,7 @@ class Observer:
             refused=memory.refused,
             now=time.time(),
             invalid=invalid,
+            unresolved=unresolved,
         )
         return Seen(world, status, coordinator)
 
@@ -156,16 +156,16 @@ class Observer:
         newest = max(candidates, key=lambda pod: pod.generation)
         return Coordinator(self._session, newest.ip, memory.context)
 
-    async def _compression(self, job: HorovodJob, memory: Memory, *, running: bool) -> Compression | None:
-        """Return what holds now; a running job keeps what it has while its policy is away or wrong."""
+    async def _compression(self, job: HorovodJob, progress: Progress) -> tuple[Compression | None, str]:
+        """Return what the job asks for, or why that cannot be told of a job that has something to go by."""
         if job.compression is None:
-            return None
+            return None, ""
         try:
-            memory.compression = job.compression.resolve(await self._policy(job))
-        except SpecError:
-            if not running:
+            return job.compression.resolve(await self._policy(job)), ""
+        except SpecError as error:
+            if progress.compression is None:
                 raise
-        return memory.compression
+            return None, str(error)
 
     async def _policy(self, job: HorovodJob) -> Compression | None:
         if job.compression is None or job.compression.policy is None:

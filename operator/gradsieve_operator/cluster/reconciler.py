@@ -22,9 +22,11 @@ from gradsieve_operator.status import invalid_status, job_status
 _AT_ONCE = 20
 """Decisions in a row for one job before the others get their turn."""
 
-_WARNINGS = frozenset({("Admitted", "False"), ("Degraded", "True"), ("Failed", "True")})
-_ON_THE_WAY = frozenset({"Binding", "Preparing", "Suspended", "Waiting"})
-"""Reasons of `Admitted` that every job has on its way, or that its author asked for."""
+_WARNINGS = frozenset(
+    {("Admitted", "False"), ("Degraded", "True"), ("Failed", "True"), ("PlanConverged", "False")}
+)
+_ON_THE_WAY = frozenset({"Binding", "Pending", "Preparing", "Suspended", "Waiting"})
+"""Reasons of `Admitted` and `PlanConverged` that every job has on its way, or that its author asked for."""
 
 _QUIET = frozenset({"TelemetryAvailable", "RendezvousReady"})
 """Conditions whose changes are no news."""

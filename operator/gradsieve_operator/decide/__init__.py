@@ -14,6 +14,7 @@ from gradsieve_operator.decide.actions import (
     Word,
 )
 from gradsieve_operator.decide.decision import decide
+from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.world import (
     CoordinatorStatus,
@@ -45,5 +46,6 @@ __all__ = [
     "Word",
     "World",
     "decide",
+    "in_force",
     "read_pod",
 ]

@@ -10,6 +10,7 @@ from gradsieve_operator import contract, resources
 from gradsieve_operator.decide.actions import Action, Create, Decision, IssueCertificates, Record, Word
 from gradsieve_operator.decide.creation import begun, build, prerequisites
 from gradsieve_operator.decide.endings import delete, finish
+from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.members import (
     certified_hosts,
     latest_attempt,
@@ -141,6 +142,7 @@ def _started(world: World, gang: Iterable[Pod]) -> Decision:
         waited_since=progress.waiting_since,
         overtaken=0,
         sizes=tuple((group.name, group.replicas) for group in world.job.groups),
+        compression=in_force(world)[0],
     )
     return Decision((Record(progress),), progress, admitted=placed(), again=0.0)
 

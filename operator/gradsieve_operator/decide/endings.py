@@ -48,12 +48,12 @@ def after_the_end(world: World) -> Decision:
 
 
 def suspended(world: World) -> Decision:
-    """End the ranks and delete all pods; the next start is a new one."""
-    doomed = _removable(world)
-    actions: tuple[Action, ...] = (Record(forget_start(world)), *(delete(pod, world) for pod in doomed))
+    """End the ranks and delete all pods; the next start is a new one, by the compression asked for then."""
+    doomed, progress = _removable(world), replace(forget_start(world), compression=None)
+    actions: tuple[Action, ...] = (Record(progress), *(delete(pod, world) for pod in doomed))
     if any(pod.alive for pod in doomed) and world.coordinator is not None:
         actions = (Stop("suspended"), *actions)
-    return Decision(actions, forget_start(world), admitted=Word("Suspended", "spec.suspend is true"))
+    return Decision(actions, progress, admitted=Word("Suspended", "spec.suspend is true"))
 
 
 def restart_whole(world: World, word: Word) -> Decision:
@@ -69,7 +69,7 @@ def delete(pod: Pod, world: World, grace: int | None = None) -> DeletePod:
 
 
 def forget_start(world: World) -> Progress:
-    """Return the progress of a job none of whose pods counts any more; only its counters go on."""
+    """Return the progress of a job none of whose pods counts any more; counters and compression go on."""
     return replace(
         world.progress,
         generation=latest_generation(world),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradsieve_operator.spec import Compression
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -31,6 +33,7 @@ class Progress:
         members: digest of who is in it.
         absent: hosts whose loss was counted and whose place is not filled yet.
         sizes: group -> replicas that the members were chosen for.
+        compression: what ranks go by since the job started; None before, and after a suspension.
         plan: digest of the plan that the coordinator shall have; empty for none.
         plan_generation: of that plan.
         finished: when the job ended; None before.
@@ -54,6 +57,7 @@ class Progress:
     members: str = ""
     absent: tuple[str, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
+    compression: Compression | None = None
     plan: str = ""
     plan_generation: int = 0
     finished: float | None = None

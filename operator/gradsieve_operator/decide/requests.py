@@ -17,7 +17,7 @@ def roster(
     job: HorovodJob,
     generation: int,
     members: Sequence[tuple[Slot, Pod]],
-    compression: Compression | None,
+    compression: Compression,
 ) -> dict[str, Any]:
     """Return the body of ``PUT /v1/roster``: the only source of commands and of who may take part.
 
@@ -25,10 +25,10 @@ def roster(
         job: whose coordinator it is for.
         generation: of the roster.
         members: who takes part, in the order of ranks.
-        compression: what ranks start with; None leaves it to the program.
+        compression: what ranks start with; what is not set is left to the program.
     """
     environment = {}
-    if compression is not None:
+    if compression.manifest():
         environment[contract.ENV_COMPRESSION] = json.dumps(compression.manifest(), sort_keys=True)
     hosts = [
         {"host": slot.host, "podUID": pod.uid, "slots": slot.group.slots_per_worker} for slot, pod in members
@@ -50,9 +50,9 @@ def plan(generation: int, compression: Compression) -> dict[str, Any]:
     return {"generation": generation, **compression.manifest()}
 
 
-def plan_digest(compression: Compression | None) -> str:
+def plan_digest(compression: Compression) -> str:
     """Return what tells plans apart, whatever their generation; empty without a plan."""
-    if compression is None or not compression.manifest():
+    if not compression.manifest():
         return ""
     text = json.dumps(compression.manifest(), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

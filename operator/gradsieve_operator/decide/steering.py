@@ -11,6 +11,7 @@ from gradsieve_operator.decide import requests
 from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRoster, Record
 from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete
+from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.members import (
     Slot,
     enough,
@@ -23,6 +24,7 @@ from gradsieve_operator.decide.members import (
 )
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.world import Pod, World
+from gradsieve_operator.spec import Compression
 
 _STARTING_SECONDS, _RUNNING_SECONDS = 0.5, 3.0
 """How often the coordinator is asked: often while something is expected to happen."""
@@ -35,26 +37,26 @@ def steer(world: World) -> Decision:
     """Bring the coordinator's roster and plan up to date.
 
     1. Other members than in the last roster, or another coordinator: a new generation of the roster.
-    2. Another compression than in the last plan: a new generation of the plan.
+    2. Other densities than in the last plan: a new generation of the plan.
     3. Both are recorded first, and sent until the coordinator says that it has them.
     4. Pods that are in no roster any more are deleted once the coordinator knows.
     5. What keeps a pod from starting is said.
     """
     members, coordinator = taking_part(world), world.coordinator
+    compression, _ = in_force(world)
     progress = noticed(world)
     if members is not None:
         progress = _next_roster(world, members, progress)
-    progress = _next_plan(world, progress)
+    progress = _next_plan(compression, progress)
     actions: list[Action] = []
     if (progress.roster, progress.plan_generation) != (world.progress.roster, world.progress.plan_generation):
         actions.append(Record(progress))
     knows = coordinator is not None and members is not None and coordinator.generation >= progress.roster
     if coordinator is not None and members is not None and not knows:
-        body = requests.roster(world.job, progress.roster, members, world.compression)
+        body = requests.roster(world.job, progress.roster, members, compression)
         actions.append(PutRoster(body))
     if coordinator is not None and progress.plan and coordinator.plan_generation < progress.plan_generation:
-        assert world.compression is not None
-        actions.append(PutPlan(requests.plan(progress.plan_generation, world.compression)))
+        actions.append(PutPlan(requests.plan(progress.plan_generation, compression)))
     last = newest(world.pods)
     if knows:
         places = {contract.COORDINATOR_HOST, *(s.host for s in slots(world.job))}
@@ -121,8 +123,12 @@ def _next_roster(world: World, members: Sequence[tuple[Slot, Pod]], progress: Pr
     )
 
 
-def _next_plan(world: World, progress: Progress) -> Progress:
-    digest = requests.plan_digest(world.compression)
-    if digest == progress.plan:
-        return progress
-    return replace(progress, plan=digest, plan_generation=progress.plan_generation + bool(digest))
+def _next_plan(compression: Compression, progress: Progress) -> Progress:
+    digest = requests.plan_digest(compression)
+    changed = digest not in ("", progress.plan)
+    return replace(
+        progress,
+        compression=compression,
+        plan=digest,
+        plan_generation=progress.plan_generation + changed,
+    )

@@ -139,12 +139,14 @@ class World:
         certified: hosts that have a certificate.
         nodes: name -> state; None when the operator may not see nodes.
         coordinator: what it answered; None without an answer.
-        compression: the job's and its policy's together; None when the job leaves it to the program.
+        compression: the job's and its policy's together; None when the job leaves it to the program, or they
+            cannot be told.
         place: finds nodes; None when the job is not the planner's.
         neighbours: who besides the job's pods may reach them.
         refused: why the API server refused a child a moment ago; empty when it did not.
         now: the time.
         invalid: why the job cannot start as it is written (``job`` may be its outline); empty when it can.
+        unresolved: why it cannot be told what a started job and its policy ask for; empty when it can.
     """
 
     job: HorovodJob
@@ -161,6 +163,7 @@ class World:
     refused: str
     now: float
     invalid: str = ""
+    unresolved: str = ""
 
 
 def timestamp(text: object) -> float:

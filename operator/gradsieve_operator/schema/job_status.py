@@ -6,6 +6,7 @@ import re
 
 from gradsieve_operator.schema.parts import Schema, fields, flag, items, number, text, time, word
 from gradsieve_operator.spec.values import (
+    ALGORITHMS,
     MAX_DENSITY,
     MAX_GPU_PRODUCTS,
     MAX_GROUP_NAME,
@@ -147,6 +148,15 @@ def _progress() -> Schema:
         "finished": "When it ended.",
     }
     flags = {"running": "Whether ranks run.", "succeeded": "How it ended."}
+    compression = fields(
+        "What ranks go by since the job started.",
+        {
+            "algorithm": word("Rule that selects the entries.", ALGORITHMS),
+            "densityPermille": number("Entries sent, of a thousand.", 1, MAX_DENSITY),
+            "minDensityPermille": number("Least density.", 1, MAX_DENSITY),
+            "maxDensityPermille": number("Highest density.", 1, MAX_DENSITY),
+        },
+    )
     host = text("Name of a host.", longest=MAX_LABEL_VALUE)
     return fields(
         "The operator's own record, by which it goes on after a restart; not for others to read or write.",
@@ -155,6 +165,7 @@ def _progress() -> Schema:
             **{name: time(about) for name, about in moments.items()},
             **{name: flag(about) for name, about in flags.items()},
             "members": text("Digest of the last list of workers.", longest=64),
+            "compression": compression,
             "plan": text("Digest of the last plan.", longest=64),
             "absent": items("Hosts whose place is not filled yet.", host, most=MAX_WORKERS + 1),
             "sizes": items("Sizes that the workers were chosen for.", size, most=MAX_GROUPS),

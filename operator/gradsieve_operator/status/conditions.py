@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gradsieve_operator import contract
-from gradsieve_operator.decide import Decision, World
+from gradsieve_operator.decide import Decision, World, in_force
 from gradsieve_operator.status.times import written
 
 State = Literal["True", "False", "Unknown"]
@@ -171,7 +171,10 @@ def _plan(world: World, decision: Decision) -> Condition:
         return Condition("PlanConverged", "Unknown", "Ended", _OVER)
     if world.invalid:
         return Condition("PlanConverged", "Unknown", "InvalidSpec", world.invalid)
-    if world.compression is None or not world.compression.manifest():
+    compression, objection = in_force(world)
+    if objection is not None:
+        return Condition("PlanConverged", "False", objection.reason, objection.message)
+    if not compression.manifest():
         return Condition("PlanConverged", "True", "NoPlan", "the job leaves compression to its program")
     if not decision.progress.plan:
         return Condition("PlanConverged", "False", "Pending", "no rank runs yet")

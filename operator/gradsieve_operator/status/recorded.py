@@ -7,6 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from gradsieve_operator.decide import Progress
+from gradsieve_operator.spec import Compression
+from gradsieve_operator.spec.fields import Fields
 from gradsieve_operator.status.times import read, written
 
 TIMES = frozenset({"waiting_since", "waited_since", "retry_at", "started", "changed", "finished"})
@@ -32,6 +34,8 @@ def _spelled(name: str) -> str:
 
 
 def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, Compression):
+        return {_spelled(field.name): getattr(value, field.name) for field in fields(value)}
     if name in TIMES:
         return written(value or None, exactly=True)
     if name == "sizes":
@@ -42,6 +46,8 @@ def _plain(name: str, value: Any) -> Any:
 def _read(name: str, value: Any) -> Any:
     if name in TIMES:
         return read(value)
+    if name == "compression":
+        return Compression.parse(Fields.of(value, "status.progress.compression"))
     if name == "sizes":
         return tuple((item["name"], item["replicas"]) for item in value)
     return tuple(value) if isinstance(value, list) else value

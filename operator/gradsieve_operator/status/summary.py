@@ -45,14 +45,15 @@ def plan(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[
     """Return ``status.plan``; None when the job leaves compression to its program."""
     before = previous.get("plan") or {}
     generation = decision.progress.plan_generation
-    if not decision.progress.plan or world.compression is None:
+    compression = decision.progress.compression
+    if not decision.progress.plan or compression is None:
         return None
     changed = before.get("lastChangeTime") if before.get("generation") == generation else written(world.now)
     applied = before.get("appliedGeneration") if world.coordinator is None else world.coordinator.applied_plan
     return {
         "generation": generation,
         "appliedGeneration": applied or 0,
-        "densityPermille": world.compression.density_permille,
+        "densityPermille": compression.density_permille,
         "reason": "Specified",
         "lastChangeTime": changed,
     }

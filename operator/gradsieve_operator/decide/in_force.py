@@ -1,0 +1,34 @@
+"""The compression that a job's ranks go by, which is not always the one that it asks for."""
+
+from __future__ import annotations
+
+from gradsieve_operator.decide.actions import Word
+from gradsieve_operator.decide.world import World
+from gradsieve_operator.spec import Compression
+
+
+def in_force(world: World) -> tuple[Compression, Word | None]:
+    """Return what ranks shall go by, and why that is not what the job asks for; None when it is.
+
+    1. A job that has not started since its creation or suspension goes by what it asks for.
+    2. While its policy is away or contradicts it, it goes by what it has.
+    3. Its algorithm is that of its start: its commits, and ranks that survive a loss, hold that one's state.
+    """
+    has, asked = world.progress.compression, world.compression or Compression()
+    if has is None:
+        return asked, None
+    if world.unresolved:
+        message = f"{world.unresolved}; until that is mended ranks go on with what they have"
+        return has, Word("InvalidSpec", message)
+    if asked.algorithm != has.algorithm:
+        message = (
+            f"ranks go on with {_algorithm(has)} and its densities, not with {_algorithm(asked)}: "
+            "suspend the job to change that"
+        )
+        return has, Word("AlgorithmKept", message)
+    return asked, None
+
+
+def _algorithm(compression: Compression) -> str:
+    named = compression.algorithm
+    return "their program's own algorithm" if named is None else f"algorithm {named}"
