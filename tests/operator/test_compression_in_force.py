@@ -11,6 +11,7 @@ from gradsieve_operator.spec import Compression
 from gradsieve_operator.status import job_status, recall, record
 
 LAPLACE = Compression(algorithm="Laplace", density_permille=10)
+LAYERED = Compression(algorithm="Layered", min_density_permille=10, max_density_permille=20)
 
 
 def training(policy, *groups, **compression):
@@ -148,3 +149,40 @@ def test_densities_change_while_ranks_run():
     assert plans(it) == [10, 20]
     lose_a_worker(it)
     assert started_with(it) == it.policy.manifest()
+
+
+def test_a_density_that_is_removed_stays_until_the_job_is_suspended():
+    it = training(Compression(), densityPermille=10)
+    it.body["spec"]["compression"].pop("densityPermille")
+    lose_a_worker(it)
+    assert started_with(it) == {"densityPermille": 10}
+    assert plans(it) == [10]
+    condition = said(it)
+    assert (condition["status"], condition["reason"]) == ("False", "DensitiesKept")
+    assert condition["message"] == (
+        "not given any more: densityPermille 10; ranks keep that until the job is suspended"
+    )
+    it.body["spec"]["suspend"] = True
+    run_until(it, lambda it: not it.pods)
+    it.body["spec"]["suspend"] = False
+    run_until(it, lambda it: it.progress.running)
+    assert started_with(it) == {}
+    assert said(it)["reason"] == "NoPlan"
+
+
+def test_limits_that_are_removed_stay_beside_a_new_density_that_goes_with_them():
+    it = training(LAYERED)
+    it.policy = Compression(algorithm="Layered", density_permille=15)
+    run(it)
+    assert sent(it, d.PutPlan)[-1].plan == {"generation": 2, **LAYERED.manifest(), "densityPermille": 15}
+    assert "minDensityPermille 10, maxDensityPermille 20" in said(it)["message"]
+
+
+def test_a_new_density_that_contradicts_removed_limits_changes_nothing():
+    it = training(LAYERED)
+    it.policy = Compression(algorithm="Layered", density_permille=50)
+    run(it)
+    assert len(sent(it, d.PutPlan)) == 1
+    condition = said(it)
+    assert (condition["status"], condition["reason"]) == ("False", "DensitiesKept")
+    assert "what is removed stays until the job is suspended" in condition["message"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gradsieve_operator.decide.actions import Word
 from gradsieve_operator.decide.world import World
-from gradsieve_operator.spec import Compression
+from gradsieve_operator.errors import SpecError
+from gradsieve_operator.spec import Compression, JobCompression
 
 
 def in_force(world: World) -> tuple[Compression, Word | None]:
@@ -13,6 +14,8 @@ def in_force(world: World) -> tuple[Compression, Word | None]:
     1. A job that has not started since its creation or suspension goes by what it asks for.
     2. While its policy is away or contradicts it, it goes by what it has.
     3. Its algorithm is that of its start: its commits, and ranks that survive a loss, hold that one's state.
+    4. A density that is not given any more stays: ranks that started with it do not know their program's own,
+       and would take that at the next restart, whenever it comes.
     """
     has, asked = world.progress.compression, world.compression or Compression()
     if has is None:
@@ -26,7 +29,17 @@ def in_force(world: World) -> tuple[Compression, Word | None]:
             "suspend the job to change that"
         )
         return has, Word("AlgorithmKept", message)
-    return asked, None
+    try:
+        whole = JobCompression(own=asked).resolve(has)
+    except SpecError as error:
+        message = f"{error}; what is removed stays until the job is suspended, so that nothing was changed"
+        return has, Word("DensitiesKept", message)
+    given = asked.manifest()
+    left = [f"{name} {value}" for name, value in whole.manifest().items() if name not in given]
+    if not left:
+        return whole, None
+    message = f"not given any more: {', '.join(left)}; ranks keep that until the job is suspended"
+    return whole, Word("DensitiesKept", message)
 
 
 def _algorithm(compression: Compression) -> str:
