@@ -285,7 +285,7 @@ def _missing(world: World) -> tuple[Action, ...]:
 
 
 def _anew(world: World, decision: Decision) -> Decision:
-    """Return ``decision`` with what makes anew what all pods rely on: an empty place must not keep it away."""
+    """Return ``decision`` with what makes what all pods rely on: an empty place must not keep that away."""
     return replace(decision, actions=(*_missing(world), *decision.actions))
 
 
