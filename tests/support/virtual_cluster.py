@@ -70,6 +70,7 @@ class VirtualCluster:
     held: dict[str, str] = field(default_factory=dict)
     policy: Compression | None = None
     unresolved: str = ""
+    silence: float = 0.0
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
@@ -97,6 +98,8 @@ class VirtualCluster:
             now=self.now,
             invalid=self.invalid,
             unresolved=self.unresolved,
+            silence=self.silence,
+            unanswered=self.silence,
         )
 
     def free(self, node: str, *, planned: bool = True) -> int:
@@ -117,7 +120,7 @@ class VirtualCluster:
 
     def leader(self) -> tuple[d.Pod, Leader] | None:
         running = [pod for pod in self.pods.values() if pod.host == "coordinator" and pod.phase == "Running"]
-        running = [pod for pod in running if not pod.deleting and self.nodes[pod.node].ready]
+        running = [pod for pod in running if pod.alive and self.nodes[pod.node].ready]
         if not running:
             return None
         pod = max(running, key=lambda pod: pod.generation)
@@ -147,8 +150,8 @@ class VirtualCluster:
         return [
             pod
             for pod in self.pods.values()
-            if pod.role == "worker" and pod.phase == "Running" and self.nodes[pod.node].ready
-            if pod.name not in self.cut
+            if pod.role == "worker" and pod.phase == "Running" and not pod.over
+            if self.nodes[pod.node].ready and pod.name not in self.cut
         ]
 
     # What the operator does.

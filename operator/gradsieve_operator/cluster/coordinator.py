@@ -36,6 +36,10 @@ class CoordinatorRefused(CoordinatorError):
     """It has understood a call and will not do it: the same call again will end the same."""
 
 
+class CoordinatorSilent(CoordinatorError):
+    """A coordinator did not answer at all."""
+
+
 def context_of(secret: Manifest) -> ssl.SSLContext:
     """Return the TLS context of the operator for one job, from the Secret with its certificate."""
     data = {name: base64.b64decode(value) for name, value in secret["data"].items()}
@@ -104,7 +108,9 @@ class Coordinator:
                     kind = CoordinatorRefused if 400 <= answer.status < 500 else CoordinatorError
                     raise kind(f"{method} {where}: status {answer.status}: {said}")
                 found = json.loads(await _bounded(answer.content))
-        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
+        except (aiohttp.ClientError, OSError) as error:
+            raise CoordinatorSilent(f"{method} {where}: {str(error) or type(error).__name__}") from error
+        except (ValueError, RecursionError) as error:
             raise CoordinatorError(f"{method} {where}: {str(error) or type(error).__name__}") from error
         if not isinstance(found, dict):
             raise CoordinatorError(f"{method} {where}: the answer is no object")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,9 +12,15 @@ import aiohttp
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, path
-from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, context_of
+from gradsieve_operator.cluster.coordinator import (
+    Coordinator,
+    CoordinatorError,
+    CoordinatorSilent,
+    context_of,
+)
+from gradsieve_operator.cluster.hearing import Hearing
 from gradsieve_operator.cluster.planning import Planning
-from gradsieve_operator.decide import CoordinatorStatus, Placer, Pod, Progress, World, read_pod
+from gradsieve_operator.decide import CoordinatorStatus, Node, Placer, Pod, Progress, World, read_pod
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.resources import Manifest, Neighbours
 from gradsieve_operator.spec import Compression, CompressionPolicy, HorovodJob
@@ -86,6 +92,7 @@ class Observer:
         neighbours: Neighbours,
     ) -> None:
         self._api, self._session, self._planning, self._neighbours = api, session, planning, neighbours
+        self._hearing = Hearing()
 
     async def look(self, body: Mapping[str, Any], memory: Memory) -> Seen:
         """Return the world around the job in ``body``.
@@ -101,7 +108,10 @@ class Observer:
         if progress.started is None or not memory.secrets:
             await self._read_secrets(job, memory)
         authority = resources.common_authority(job, memory.secrets, ())
-        coordinator = self._coordinator(job, pods, memory) if authority is not None else None
+        leader = _leader(pods) if authority is not None else None
+        coordinator = None if leader is None else self._coordinator(job, leader, memory)
+        nodes = self._planning.states() if self._planning is not None else None
+        answer, silence, unanswered = await self._ask(leader, coordinator, nodes)
         unresolved = ""
         try:
             compression, unresolved = await self._compression(job, progress)
@@ -114,8 +124,8 @@ class Observer:
             children=frozenset(memory.children),
             authority=authority,
             certified=_certified(memory.secrets.get(contract.workers_secret(job.name))),
-            nodes=self._planning.states() if self._planning is not None else None,
-            coordinator=await _ask(coordinator),
+            nodes=nodes,
+            coordinator=answer,
             compression=compression,
             place=self._placer(job, progress),
             neighbours=self._neighbours,
@@ -123,6 +133,8 @@ class Observer:
             now=time.time(),
             invalid=invalid,
             unresolved=unresolved,
+            silence=silence,
+            unanswered=unanswered,
         )
         return Seen(world, status, coordinator)
 
@@ -147,14 +159,27 @@ class Observer:
             if found is not None and owned(found, job.uid):
                 memory.secrets[name] = found
 
-    def _coordinator(self, job: HorovodJob, pods: tuple[Pod, ...], memory: Memory) -> Coordinator | None:
-        candidates = [pod for pod in pods if pod.role == contract.ROLE_COORDINATOR and pod.alive and pod.ip]
-        if not candidates:
-            return None
+    def _coordinator(self, job: HorovodJob, leader: Pod, memory: Memory) -> Coordinator:
         if memory.context is None:
             memory.context = context_of(memory.secrets[contract.operator_secret(job.name)])
-        newest = max(candidates, key=lambda pod: pod.generation)
-        return Coordinator(self._session, newest.ip, memory.context)
+        return Coordinator(self._session, leader.ip, memory.context)
+
+    async def _ask(
+        self, leader: Pod | None, coordinator: Coordinator | None, nodes: Mapping[str, Node] | None
+    ) -> tuple[CoordinatorStatus | None, float, float]:
+        """Return what the coordinator says, and its silence; see `World`."""
+        if leader is None or coordinator is None:
+            return None, 0.0, 0.0
+        try:
+            status = await coordinator.status()
+        except CoordinatorError as error:
+            # A node that is not ready has a time limit of its own.
+            node = None if nodes is None else nodes.get(leader.node, Node(ready=False, since=0.0))
+            runs = leader.phase == "Running" and not leader.reason and (node is None or node.ready)
+            silent = isinstance(error, CoordinatorSilent)
+            return None, *self._hearing.missed(leader.uid, could_answer=runs and silent)
+        self._hearing.answered(leader.uid)
+        return status, 0.0, 0.0
 
     async def _compression(self, job: HorovodJob, progress: Progress) -> tuple[Compression | None, str]:
         """Return what the job asks for, or why that cannot be told of a job that has something to go by."""
@@ -182,13 +207,10 @@ class Observer:
         return self._planning.placer(job, progress)
 
 
-async def _ask(coordinator: Coordinator | None) -> CoordinatorStatus | None:
-    if coordinator is None:
-        return None
-    try:
-        return await coordinator.status()
-    except CoordinatorError:
-        return None
+def _leader(pods: Iterable[Pod]) -> Pod | None:
+    """Return the pod of the coordinator that is to be asked."""
+    candidates = [pod for pod in pods if pod.role == contract.ROLE_COORDINATOR and pod.alive and pod.ip]
+    return max(candidates, key=lambda pod: pod.generation, default=None)
 
 
 def _parse(body: Mapping[str, Any]) -> tuple[HorovodJob, str]:

@@ -15,6 +15,7 @@ from gradsieve_operator.decide.actions import (
 )
 from gradsieve_operator.decide.decision import decide
 from gradsieve_operator.decide.in_force import in_force
+from gradsieve_operator.decide.members import silence_limit
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.world import (
     CoordinatorStatus,
@@ -48,4 +49,5 @@ __all__ = [
     "decide",
     "in_force",
     "read_pod",
+    "silence_limit",
 ]

@@ -55,7 +55,7 @@ def admit(world: World) -> Decision:
     trouble = _trouble(gang, world)
     if trouble is not None:
         return withdraw(world, gang, trouble)
-    stale = [pod for pod in world.pods if pod.alive and pod not in gang]
+    stale = [pod for pod in world.pods if pod.occupies and not pod.deleting and pod not in gang]
     if stale:
         word = Word("Waiting", f"{len(stale)} pods of an earlier start are still there")
         return Decision(_deletions(stale, world), world.progress, admitted=word, again=1.0)

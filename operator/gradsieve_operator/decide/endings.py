@@ -36,7 +36,7 @@ def after_the_end(world: World) -> Decision:
         return Decision((DeleteJob(),), world.progress)
     doomed = _removable(world) if policy.clean_pod_policy != "None" else []
     if policy.clean_pod_policy == "Running":
-        doomed = [pod for pod in doomed if not pod.over]
+        doomed = [pod for pod in doomed if pod.occupies]
     # Only of a success does the coordinator know by itself; after a deadline it would wait for new orders.
     heard_out = not world.progress.succeeded or waited >= _LAST_WORDS_SECONDS
     speaking = [pod for pod in doomed if _speaks(pod) and not heard_out]

@@ -21,7 +21,8 @@ PREPARING_SECONDS = 120.0
 """A pod whose node takes so long to make its containers is worth a word; a large image may need as long."""
 
 SILENT_SECONDS = 60.0
-"""A worker that has run for so long, and was missed all the while, will not dial any more."""
+"""A worker that has run for so long, and was missed all the while, will not dial any more; nor will a coordinator
+answer that has left all calls unanswered."""
 
 _FAREWELL_SECONDS = 15.0
 """An agent ends well when its job does: the coordinator's own end may be seen a little later."""
@@ -131,13 +132,23 @@ def loss(pod: Pod | None, host: str, world: World) -> Word | None:
         )
     if pod.deleting:
         return Word("PodDeleted", f"{pod.name} is being deleted")
-    return node_lost(pod, world) or _stuck(pod, world) or _silent(pod, world)
+    return (
+        node_lost(pod, world)
+        or _silent_coordinator(pod, world)
+        or _stuck(pod, world)
+        or _silent(pod, world)
+    )
 
 
 def leaves_well(pod: Pod, world: World) -> bool:
     """Whether a pod has ended as it does when the whole job has: not lost, unless the others go on."""
     just_now = world.now - (pod.ended or pod.created) < _FAREWELL_SECONDS
-    return pod.phase == "Succeeded" and not pod.deleting and just_now
+    return pod.ended_well and not pod.deleting and just_now
+
+
+def silence_limit(job: HorovodJob) -> float:
+    """Return for how many seconds a coordinator may be without an answer: busy, or behind a bad network."""
+    return max(SILENT_SECONDS, job.run_policy.node_lost)
 
 
 def hindrance(world: World) -> Word | None:
@@ -172,6 +183,13 @@ def _is_prepared_for_long(pod: Pod, now: float) -> Word | None:
         f"{pod.name}: no container after {PREPARING_SECONDS:.0f} s; node {pod.node} pulls an image, or waits "
         f"for a volume's Secret, ConfigMap or claim: `kubectl describe pod {pod.name}` says which",
     )
+
+
+def _silent_coordinator(pod: Pod, world: World) -> Word | None:
+    limit = silence_limit(world.job)
+    if pod.role != contract.ROLE_COORDINATOR or world.silence < limit:
+        return None
+    return Word("CoordinatorSilent", f"{pod.name} runs, but has not answered for {limit:.0f} s")
 
 
 def _stuck(pod: Pod, world: World) -> Word | None:

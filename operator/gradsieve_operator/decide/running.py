@@ -84,7 +84,7 @@ def _left_alone(world: World) -> Decision:
 def _success(world: World) -> Decision | None:
     pod = newest(world.pods).get(contract.COORDINATOR_HOST)
     told = world.coordinator is not None and world.coordinator.state == contract.STATE_SUCCEEDED
-    if told or (pod is not None and pod.phase == "Succeeded"):
+    if told or (pod is not None and pod.ended_well):
         return finish(world, Word("Succeeded", "all ranks have ended with status 0"), succeeded=True)
     return None
 
@@ -165,7 +165,7 @@ def _another_restart(
     if whole:
         return restart_whole(counted, word)
     # Counted before anything is deleted: what is gone cannot be counted any more.
-    deletions = [delete(pod, world) for pod in doomed if not pod.over]
+    deletions = [delete(pod, world) for pod in doomed if pod.occupies]
     return Decision((Record(progress), *deletions), progress, admitted=placed(), degraded=word, again=0.0)
 
 
@@ -259,7 +259,8 @@ def _fill(world: World) -> Decision | None:
             progress = begun(world.progress, generation, attempt)
             # Whatever is left of an earlier incarnation goes before there is another one.
             places = {*empty[:count], *([contract.COORDINATOR_HOST] if leaderless else [])}
-            doomed = [delete(pod, world) for pod in world.pods if pod.alive and pod.host in places]
+            left = [pod for pod in world.pods if pod.occupies and not pod.deleting]
+            doomed = [delete(pod, world) for pod in left if pod.host in places]
             return Decision(
                 (*prerequisites(world), Record(progress), *doomed, *creations),
                 progress,

@@ -60,7 +60,8 @@ def steer(world: World) -> Decision:
     last = newest(world.pods)
     if knows:
         places = {contract.COORDINATOR_HOST, *(s.host for s in slots(world.job))}
-        surplus = (p for p in world.pods if p.alive and (p.host not in places or p != last[p.host]))
+        left = (p for p in world.pods if p.occupies and not p.deleting)
+        surplus = (p for p in left if p.host not in places or p != last[p.host])
         actions.extend(delete(pod, world) for pod in surplus)
     again = _RUNNING_SECONDS if progress.running and knows else _STARTING_SECONDS
     return Decision(tuple(actions), progress, admitted=placed(), degraded=hindrance(world), again=again)

@@ -22,6 +22,7 @@ from gradsieve_operator.resources import (
 from gradsieve_operator.spec import Compression, HorovodJob
 
 _ENDED = ("Succeeded", "Failed")
+_COMMANDS = frozenset({contract.COORDINATOR_COMMAND, contract.AGENT_COMMAND})
 _INITIALIZING = "PodInitializing"
 
 
@@ -38,12 +39,12 @@ class Pod:
         index: of a worker in its group.
         generation: of the job when a worker was made; of a coordinator, its attempt.
         node: that it is bound to; empty before.
-        phase: Pending, Running, Succeeded, Failed or Unknown.
+        phase: Pending, Running, Succeeded, Failed or Unknown; of all of its containers together.
         deleting: whether its deletion has begun.
         created: when it was made.
-        began: when its first container began to run; None before.
-        ended: when its first container ended; None before.
-        exit_code: of its first container; None while that runs.
+        began: when the container that runs our command began to run; None before.
+        ended: when that container ended; None before.
+        exit_code: of that container; None while it runs.
         reason: why it is not well, in one word; empty when nothing is said.
         message: the same in a sentence.
         ip: its address; empty before it has one.
@@ -77,8 +78,18 @@ class Pod:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended and will not come back."""
-        return self.phase in _ENDED
+        """Whether what it is there for has ended and will not come back; a sidecar may go on."""
+        return self.exit_code is not None or self.phase in _ENDED
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether what it is there for has ended with status 0."""
+        return self.phase == "Succeeded" if self.exit_code is None else self.exit_code == 0
+
+    @property
+    def occupies(self) -> bool:
+        """Whether any container of it runs or may yet run: it holds its place on a node."""
+        return self.phase not in _ENDED
 
     @property
     def alive(self) -> bool:
@@ -147,6 +158,9 @@ class World:
         now: the time.
         invalid: why the job cannot start as it is written (``job`` may be its outline); empty when it can.
         unresolved: why it cannot be told what a started job and its policy ask for; empty when it can.
+        silence: seconds for which the coordinator has left call after call without an answer, although it
+            could have answered.
+        unanswered: seconds since it last gave an answer that makes sense, whosever fault that is.
     """
 
     job: HorovodJob
@@ -164,6 +178,8 @@ class World:
     now: float
     invalid: str = ""
     unresolved: str = ""
+    silence: float = 0.0
+    unanswered: float = 0.0
 
 
 def timestamp(text: object) -> float:
@@ -178,8 +194,7 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
     role = labels.get(contract.LABEL_ROLE, "")
     worker = role == contract.ROLE_WORKER
     conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
-    first = _first_container(spec, status)
-    state = first.get("state") or {}
+    state = _our_container(spec, status).get("state") or {}
     ended = state.get("terminated") or {}
     ran = state.get("running") or ended
     why = ended or _waiting(state, status)
@@ -210,9 +225,14 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
     )
 
 
-def _first_container(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the status of the container that trains; the kubelet sorts them by name."""
-    name = next((container["name"] for container in spec.get("containers") or ()), "")
+def _our_container(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the status of the container that runs our command; the kubelet sorts them by name.
+
+    It was the first when the pod was made, but webhooks may put theirs before it.
+    """
+    containers = spec.get("containers") or ()
+    ours = [container for container in containers if tuple(container.get("command") or ()) in _COMMANDS]
+    name = next((container["name"] for container in (*ours, *containers)), "")
     found = (each for each in status.get("containerStatuses") or () if each.get("name") == name)
     return next(found, {})
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gradsieve_operator import contract
-from gradsieve_operator.decide import Decision, World, in_force
+from gradsieve_operator.decide import Decision, World, in_force, silence_limit
 from gradsieve_operator.status.times import written
 
 State = Literal["True", "False", "Unknown"]
@@ -98,7 +98,7 @@ def invalid(problem: str) -> list[Condition]:
 def _suspended(world: World) -> Condition:
     if not world.job.suspend:
         return Condition("Suspended", "False", "NotSuspended", "spec.suspend is false")
-    left = sum(not pod.over for pod in world.pods)
+    left = sum(pod.occupies for pod in world.pods)
     if left:
         return Condition("Suspended", "False", "Suspending", f"{left} pods are still there")
     return Condition("Suspended", "True", "Suspended", "spec.suspend is true")
@@ -143,7 +143,10 @@ def _running(world: World, decision: Decision, admitted: Condition, known: Mappi
         return Condition("Running", "False", "Suspended", "spec.suspend is true")
     if admitted.status != "True":
         return Condition("Running", "False", admitted.reason, admitted.message)
-    coordinator = world.coordinator
+    coordinator, limit = world.coordinator, silence_limit(world.job)
+    if progress.running and world.unanswered >= limit:
+        said = f"the coordinator has not answered for {limit:.0f} s"
+        return Condition("Running", "Unknown", "CoordinatorSilent", said)
     if progress.running and (coordinator is None or coordinator.state == contract.STATE_RUNNING):
         return Condition("Running", "True", "Running", "ranks are training")
     said = coordinator.message if coordinator is not None else ""
