@@ -37,7 +37,8 @@ def restore(training: Training, memory: Folder, durable: Folder | None, ranks: R
     2. Read and check it. If a rank cannot, start again without that file.
     3. Ranks without a file get the common part from one that has it. They, and all ranks when their number
        has changed, start without residuals.
-    4. Delete this rank's later commits: they are not this training's any more.
+    4. Delete this rank's later commits: they are not this training's any more. Of ranks that were here under
+       other numbers, only the newest commit stays until there are new ones: more would not leave enough room.
 
     Raises:
         StateError: on every rank: a folder cannot be used, or a rank could not take the state over.
@@ -70,6 +71,7 @@ def restore(training: Training, memory: Folder, durable: Folder | None, ranks: R
             one.forget_after(step)
     place = answers[ranks.rank]["memory"]["place"]
     here = frozenset(rank for rank, answer in enumerate(answers) if answer["memory"]["place"] == place)
+    memory.forget_others(here, but_up_to=step)
     return Restored(step, int(answers[0]["run"]), here)
 
 

@@ -178,8 +178,9 @@ class TrainingState:
             from gradsieve_hvd.control.reporter import process_reporter
 
             process_reporter().committed_step = commit.step
-        # Ranks that were here before a restart may have left the only copies; now there are enough new ones.
-        if self._published == self._keep and self._ranks.rank == min(neighbours):
+        # Ranks that were here before a restart may have left the only copies; now all ranks have a newer one.
+        # Every rank sees to it: its next draft needs the room.
+        if self._published == self._keep:
             self._memory.forget_others(neighbours)
 
 

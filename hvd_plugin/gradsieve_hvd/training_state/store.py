@@ -108,9 +108,18 @@ class Folder:
             if path.name > file_name(step, self._rank):
                 path.unlink(missing_ok=True)
 
-    def forget_others(self, ranks: Collection[int]) -> None:
-        """Delete all files of ranks that are not here any more."""
-        for path in self.path.glob("*rank-*"):
-            number = path.name.removesuffix(_SUFFIX).removesuffix(".draft").rpartition("rank-")[2]
-            if number.isdecimal() and int(number) not in ranks:
+    def forget_others(self, ranks: Collection[int], but_up_to: int = -1) -> None:
+        """Delete the files of ranks that are not here any more, but for the newest commit that each of them
+        has of a step up to ``but_up_to``.
+        """
+        for rank in self._all_ranks() - set(ranks):
+            other = Folder(self.path, rank, keep=1)
+            other.forget_after(but_up_to)
+            for path in other.superfluous():
                 path.unlink(missing_ok=True)
+
+    def _all_ranks(self) -> set[int]:
+        """The ranks that have any file here."""
+        names = (path.name.removesuffix(_SUFFIX).removesuffix(".draft") for path in self.path.glob("*rank-*"))
+        numbers = (name.rpartition("rank-")[2] for name in names)
+        return {int(number) for number in numbers if number.isdecimal()}

@@ -98,3 +98,18 @@ def test_a_commit_that_its_rank_replaces_while_others_look_is_not_reported(tmp_p
     assert path == folder.path_of(commits[0])
     folder.path_of(commits[1]).unlink()
     assert list(looking) == []
+
+
+def test_of_ranks_that_are_not_here_any_more_the_newest_commit_up_to_a_step_stays(tmp_path: Path) -> None:
+    for rank, steps in ((0, (8, 9)), (1, (7, 8, 9)), (12, (6, 7))):
+        for step in steps:
+            (tmp_path / f"step-{step:012d}.rank-{rank}.commit").touch()
+        (tmp_path / f"rank-{rank}.draft").touch()
+    (tmp_path / "notes").touch()
+    folder = Folder(tmp_path, rank=0, keep=2)
+    folder.forget_others({0}, but_up_to=8)
+    mine = {"step-000000000008.rank-0.commit", "step-000000000009.rank-0.commit", "rank-0.draft", "notes"}
+    others = {"step-000000000008.rank-1.commit", "step-000000000007.rank-12.commit"}
+    assert {path.name for path in tmp_path.iterdir()} == mine | others
+    folder.forget_others({0})
+    assert {path.name for path in tmp_path.iterdir()} == mine

@@ -14,6 +14,7 @@ from training import assert_same, laplace, residuals
 
 import gradsieve_hvd
 from gradsieve import MomentumCorrection
+from gradsieve_hvd.training_state import files
 
 SUPPORT = Path(__file__).parents[2] / "support"
 
@@ -104,10 +105,31 @@ def test_residuals_of_ranks_that_moved_to_another_number_are_kept(hvd: Any) -> N
             assert moved.state.restore() == 3
         now = residuals(moved.optimizer)
         assert torch.equal(torch.cat([now[name] for name in sorted(now)]), everyone[source])
-        moved.train(5, first=3)
+        moved.train(4, first=3)
+        hvd.barrier()
+        assert committed(directory.parent / str(source), source) == [3], "until two new commits are there"
+        moved.train(5, first=4)
         hvd.barrier()
         assert committed(directory.parent / str(source), hvd.rank()) == [4, 5]
         assert committed(directory.parent / str(source), source) == [], "two new commits replace the old ones"
+
+
+@on_ranks
+def test_ranks_that_moved_to_another_number_need_no_more_room_than_others(hvd: Any) -> None:
+    with folder(hvd, apart=True) as directory:
+        Run(hvd, directory).train(4)
+        there = directory.parent / str((hvd.rank() + 1) % hvd.size())
+        hvd.barrier()
+        moved, write, counts = Run(hvd, there, seed=1), files.write, []
+
+        def counted(path: Path, *content: Any) -> None:
+            write(path, *content)
+            counts.append(len(list(there.iterdir())))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(files, "write", counted)
+            moved.train(9)
+        assert counts == [2, 3, 3, 3, 3], "the commit that was restored, the new ones and a draft"
 
 
 PROGRAM = f"""
