@@ -66,13 +66,12 @@ class Coordinator:
         """Run generation after generation, until the job has ended.
 
         Args:
-            register_seconds: how long to wait for all hosts of a roster, or None for as long as it takes.
+            register_seconds: how long to wait at most for all hosts of a roster; None: as long as it takes.
         """
         while self.ledger.end is None:
-            self._changed.clear()
             if self.ledger.may_start:
                 await self._run_generation()
-            elif not await self._wait(register_seconds):
+            elif not await self._may_go_on(register_seconds):
                 self.ledger.finish(End(1, f"{self.ledger.message} for {register_seconds:.0f} s: giving up"))
         _log.info("%s: %s", self.ledger.state, self.ledger.message)
         return self.ledger.end
@@ -263,8 +262,7 @@ class Coordinator:
     async def _go_on_without_operator(self) -> None:
         if self._next_roster is None or self.ledger.state != LOST:
             return
-        roster = self._next_roster(self.ledger, self.ledger.lost_hosts)
-        if roster is None:
+        if (roster := self._next_roster(self.ledger, self.ledger.lost_hosts)) is None:
             self.ledger.finish(End(1, f"{self.ledger.message}; no restart is left"))
         else:
             await self.set_roster(roster)
@@ -291,10 +289,12 @@ class Coordinator:
         self.ledger.lost_hosts = ()
         self._lost_now.clear()
 
-    async def _wait(self, seconds: float | None) -> bool:
+    async def _may_go_on(self, seconds: float | None) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                await self._changed.wait()
+                while self.ledger.end is None and not self.ledger.may_start:
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
             return False
         return True

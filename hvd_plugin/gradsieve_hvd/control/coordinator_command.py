@@ -25,7 +25,7 @@ _HOSTS_HELP = (
 )
 _MIN_HOSTS_HELP = "Go on without lost hosts as long as N are left. Default: wait for a new agent on each."
 _RESTARTS_HELP = "How often to start anew after hosts were lost."
-_REGISTER_HELP = "How long to wait for the hosts' agents."
+_REGISTER_HELP = "How long to wait for the hosts' agents at most."
 
 
 @click.command("coordinator")
