@@ -490,6 +490,24 @@ def test_whatever_happens_the_job_ends_well_and_nothing_is_made_twice(events, el
     assert it.alive() == set()
 
 
+def test_a_replacement_is_newer_than_any_roster_so_that_no_coordinator_takes_it_for_left_over():
+    it = cluster(length=30)
+    run_until(it, training)
+    for roster in (2, 3):
+        it.leader()[1].state = "Lost"
+        run_until(it, lambda it, roster=roster: it.rosters[-1][0] == roster and training(it))
+    it.kill("digits-worker-1-1")
+    with contextlib.suppress(Crash):
+        while True:
+            made = len(it.made) > 3
+            it.operate(crash_at=0 if made else None)
+    new = it.pods[it.made[-1]]
+    assert (new.host, it.rosters[-1]) == ("worker-1", (3, ("worker-0", "worker-1")))
+    assert new.generation > 3
+    it.settle()
+    assert (it.progress.succeeded, it.rosters[-1][0]) == (True, new.generation)
+
+
 @pytest.mark.parametrize("crash_at", range(8))
 def test_killed_before_any_action_the_end_is_the_same(crash_at):
     it = cluster(length=10)
