@@ -73,6 +73,12 @@ class ApiServer(kmock.KubernetesEmulator):
             self.objects[key] = {**body, "metadata": {**body["metadata"], "resourceVersion": self._version()}}
             found = self.objects[key]
         else:
+            if body["metadata"].get("resourceVersion") not in (
+                None,
+                "",
+                found["metadata"].get("resourceVersion"),
+            ):
+                raise kmock.KubernetesError(status=409, reason="Conflict", message="it has changed")
             found.patch(body)
             found.patch({"metadata": {"resourceVersion": self._version()}})
         raw = found.raw

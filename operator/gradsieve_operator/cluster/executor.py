@@ -51,6 +51,10 @@ class NotOurs(OperatorError):
         )
 
 
+class JobChanged(OperatorError):
+    """The job has changed since it was looked at, or another has its name: look and decide anew."""
+
+
 class Executor:
     """Turns actions into calls.
 
@@ -72,6 +76,7 @@ class Executor:
 
         Raises:
             ApiError: the server failed or did not answer; what was done stands, and is seen the next time.
+            JobChanged: likewise.
         """
         job = seen.world.job
         pods = [
@@ -85,10 +90,11 @@ class Executor:
         try:
             for action in actions:
                 await self._do(action, job, seen, memory)
-        except (ApiError, NotOurs) as error:
+        except (ApiError, NotOurs, JobChanged) as error:
             if self._planning is not None:
                 self._planning.withdraw(pods)
-            if isinstance(error, ApiError) and not (makes and _final(error, seen, memory)):
+            failed = isinstance(error, ApiError) and not (makes and _final(error, seen, memory))
+            if failed or isinstance(error, JobChanged):
                 raise
             memory.refused = str(error)
             return False
@@ -106,7 +112,7 @@ class Executor:
             case IssueCertificates(hosts):
                 await self._issue(job, hosts, memory)
             case Record(progress):
-                await write_status(self._api, job, {"progress": record(progress)})
+                await write_status(self._api, job_path(job), job.uid, {"progress": record(progress)}, memory)
             case DeleteJob():
                 await self._api.delete(job_path(job), uid=job.uid)
             case PutRoster() | PutPlan() | Stop() if seen.coordinator is None:
@@ -161,7 +167,20 @@ def job_path(job: HorovodJob) -> str:
     return path(contract.API_VERSION, contract.JOB_PLURAL, job.namespace, job.name)
 
 
-async def write_status(api: Api, job: HorovodJob, change: Mapping[str, Any]) -> None:
-    """Merge ``change`` into the job's status, if it still is that job and not another of its name."""
-    body = {"metadata": {"uid": job.uid}, "status": dict(change)}
-    await api.merge(f"{job_path(job)}/status", body)
+async def write_status(api: Api, where: str, uid: str, change: Mapping[str, Any], memory: Memory) -> None:
+    """Merge ``change`` into the status of the job at ``where``, if it is as it was when it was looked at.
+
+    What was decided by an operator that has stood still, or been cut off, must not undo what its successor
+    has recorded meanwhile.
+
+    Raises:
+        JobChanged: it is not.
+    """
+    body = {"metadata": {"uid": uid, "resourceVersion": memory.version}, "status": dict(change)}
+    try:
+        written = await api.merge(f"{where}/status", body)
+    except ApiError as error:
+        if error.status == 409:
+            raise JobChanged(str(error)) from error
+        raise
+    memory.version = str(written["metadata"]["resourceVersion"])

@@ -35,7 +35,8 @@ class Memory:
     """What need not be asked for each time; losing it costs calls and nothing else.
 
     Attributes:
-        until: when it is forgotten, of the monotonic clock.
+        version: the job's ``resourceVersion`` when it was last looked at, or written by us.
+        until: when the following is forgotten, of the monotonic clock.
         secrets: name -> Secret.
         context: of TLS, made from them.
         children: kind and name of what was applied.
@@ -44,6 +45,7 @@ class Memory:
         failing_since: when it began to fail to make children, seconds since the epoch; None when it does not.
     """
 
+    version: str = ""
     until: float = 0.0
     secrets: dict[str, Manifest] = field(default_factory=dict)
     context: ssl.SSLContext | None = None

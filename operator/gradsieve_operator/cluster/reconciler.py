@@ -11,7 +11,7 @@ from typing import Any
 from gradsieve_operator import contract
 from gradsieve_operator.cluster.api import Api, ApiError, path
 from gradsieve_operator.cluster.events import post_event
-from gradsieve_operator.cluster.executor import Executor, write_status
+from gradsieve_operator.cluster.executor import Executor, JobChanged, job_path, write_status
 from gradsieve_operator.cluster.observer import Memory, Observer, Seen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
@@ -21,6 +21,9 @@ from gradsieve_operator.status import invalid_status, job_status
 
 _AT_ONCE = 20
 """Decisions in a row for one job before the others get their turn."""
+
+_CHANGED_SECONDS = 0.5
+"""Pause before a job that somebody changed while it was decided on is looked at again."""
 
 _WARNINGS = frozenset(
     {("Admitted", "False"), ("Degraded", "True"), ("Failed", "True"), ("PlanConverged", "False")}
@@ -65,19 +68,27 @@ class Reconciler:
                 self._forget(key)
                 again = None
             else:
-                again = await self._round(key, body)
+                again = await self._round_unless_changed(key, body)
             if again != 0.0:
                 break
         return again
 
+    async def _round_unless_changed(self, key: Key, body: Mapping[str, Any]) -> float | None:
+        try:
+            return await self._round(key, body)
+        except JobChanged as error:
+            _log.info("%s/%s: %s", *key, error)
+            return _CHANGED_SECONDS
+
     async def _round(self, key: Key, body: Mapping[str, Any]) -> float | None:
         memory = self._memory(key, body["metadata"]["uid"])
+        memory.version = str(body["metadata"].get("resourceVersion", ""))
         try:
             seen = await self._observer.look(body, memory)
         except SpecError as error:
             if self._planning is not None:
                 self._planning.pause("/".join(key))
-            return await self._report_invalid(body, error)
+            return await self._report_invalid(body, error, memory)
         decision = decide(seen.world)
         done = await self._executor.carry_out(decision.actions, seen, memory)
         if self._planning is not None and decision.progress.waiting_since is None:
@@ -91,26 +102,30 @@ class Reconciler:
             return 0.0
         if memory.objection:
             decision = replace(decision, degraded=Word("CoordinatorRefused", memory.objection))
-        await self._report(body["metadata"], seen, decision)
+        await self._report(body["metadata"], seen, decision, memory)
         return decision.again
 
-    async def _report(self, metadata: Mapping[str, Any], seen: Seen, decision: Decision) -> None:
+    async def _report(
+        self, metadata: Mapping[str, Any], seen: Seen, decision: Decision, memory: Memory
+    ) -> None:
         job, products = seen.world.job, self._planning.gpu_products() if self._planning is not None else {}
         if any(action.__class__.__name__ == "DeleteJob" for action in decision.actions):
             return
         status = job_status(seen.world, decision, seen.status, products)
         change = difference(seen.status, status)
         if change:
-            await write_status(self._api, job, change)
+            await write_status(self._api, job_path(job), job.uid, change, memory)
         await self._tell(metadata, seen.status, status)
 
-    async def _report_invalid(self, body: Mapping[str, Any], error: SpecError) -> float | None:
+    async def _report_invalid(
+        self, body: Mapping[str, Any], error: SpecError, memory: Memory
+    ) -> float | None:
         metadata, before = body["metadata"], body.get("status") or {}
         status = invalid_status(error, before, generation=int(metadata.get("generation", 0)), now=time.time())
         change = difference(before, status)
         where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
         if change:
-            await self._api.merge(f"{where}/status", {"metadata": {"uid": metadata["uid"]}, "status": change})
+            await write_status(self._api, where, metadata["uid"], change, memory)
         await self._tell(metadata, before, status)
         return 30.0
 
