@@ -21,8 +21,8 @@ PREPARING_SECONDS = 120.0
 """A pod whose node takes so long to make its containers is worth a word; a large image may need as long."""
 
 SILENT_SECONDS = 60.0
-"""A worker that has run for so long, and was missed all the while, will not dial any more; nor will a coordinator
-answer that has left all calls unanswered."""
+"""A worker that has run for so long, and was missed all the while, will not dial any more; nor will a
+coordinator answer that has left all calls unanswered."""
 
 _FAREWELL_SECONDS = 15.0
 """An agent ends well when its job does: the coordinator's own end may be seen a little later."""
@@ -133,10 +133,7 @@ def loss(pod: Pod | None, host: str, world: World) -> Word | None:
     if pod.deleting:
         return Word("PodDeleted", f"{pod.name} is being deleted")
     return (
-        node_lost(pod, world)
-        or _silent_coordinator(pod, world)
-        or _stuck(pod, world)
-        or _silent(pod, world)
+        node_lost(pod, world) or _silent_coordinator(pod, world) or _stuck(pod, world) or _silent(pod, world)
     )
 
 
