@@ -73,7 +73,7 @@ class ApiServer(kmock.KubernetesEmulator):
             self.objects[key] = {**body, "metadata": {**body["metadata"], "resourceVersion": self._version()}}
             found = self.objects[key]
         else:
-            if body["metadata"].get("resourceVersion") not in (
+            if body.get("metadata", {}).get("resourceVersion") not in (
                 None,
                 "",
                 found["metadata"].get("resourceVersion"),
