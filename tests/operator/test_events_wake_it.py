@@ -29,8 +29,7 @@ async def operator(server):
         said = asyncio.create_task(process.stdout.read())
         await until(lambda: KINDS.keys() & watched(server) >= {JOB, POLICY, PODS}, 60)
         yield process
-        process.kill()
-        await said
+    await said
 
 
 def watched(server) -> set[str]:

@@ -54,6 +54,7 @@ async def running_process(*, woken_by_events_only: bool = False) -> AsyncIterato
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
+        await process.wait()
 
 
 async def until(state: Callable[[], bool], seconds: float = 20.0) -> None:
