@@ -83,6 +83,13 @@ def enough(members: Sequence[tuple[Slot, Pod]], world: World) -> bool:
     return all(count[group.name] >= group.least for group in world.job.groups)
 
 
+def expected(world: World) -> list[str]:
+    """Return the hosts that the roster was meant for and whose loss was not counted yet."""
+    sizes, absent = dict(world.progress.sizes), world.progress.absent
+    workers = [slot.host for slot in slots(world.job) if slot.index < sizes.get(slot.group.name, 0)]
+    return [host for host in (contract.COORDINATOR_HOST, *workers) if host not in absent]
+
+
 def newest(pods: Iterable[Pod]) -> dict[str, Pod]:
     """Return the last incarnation of each host."""
     return {pod.host: pod for pod in sorted(pods, key=lambda pod: pod.generation)}

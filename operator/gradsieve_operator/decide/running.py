@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from gradsieve_operator import contract, resources
-from gradsieve_operator.decide.actions import Action, Create, Decision, Record, Word
-from gradsieve_operator.decide.admission import pause_placement, placed, withdraw
-from gradsieve_operator.decide.creation import begun, build, prerequisites
+from gradsieve_operator.decide.actions import Decision, Record, Word
+from gradsieve_operator.decide.admission import placed, withdraw
 from gradsieve_operator.decide.endings import delete, finish, forget_start, restart_whole
+from gradsieve_operator.decide.filling import fill, restore, take_back, unplaced
 from gradsieve_operator.decide.members import (
-    enough,
-    hindrance,
-    latest_attempt,
+    expected,
     latest_generation,
     leaves_well,
     loss,
     newest,
-    present,
     slots,
-    unbound_too_long,
 )
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.steering import noticed, roster_digest, steer, taking_part
-from gradsieve_operator.decide.world import Pod, Unplaceable, World
+from gradsieve_operator.decide.world import Pod, World
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 """Seconds before a program that failed is started again: it may well fail for the same reason."""
@@ -56,10 +52,10 @@ def keep_running(world: World) -> Decision:
         or _turned_away(world)
         or _count_losses(world)
         or _farewell(world)
-        or _unplaced(world)
+        or unplaced(world)
         or _resume(world)
-        or _fill(world)
-        or _restore(world)
+        or fill(world)
+        or restore(world)
         or steer(world)
     )
 
@@ -116,7 +112,7 @@ def _turned_away(world: World) -> Decision | None:
         return None
     word = Word("PodFailed", f"{refused[0].name}: {refused[0].reason}: {refused[0].message}")
     if world.progress.ran:
-        return _take_back(world, refused, word)
+        return take_back(world, refused, word)
     since, setbacks = world.progress.waited_since or world.progress.started, world.progress.setbacks
     anew = replace(forget_start(world), waiting_since=since, setbacks=setbacks)
     return withdraw(_with(world, anew), world.pods, word)
@@ -125,7 +121,7 @@ def _turned_away(world: World) -> Decision | None:
 def _count_losses(world: World) -> Decision | None:
     """Count members that are newly lost, all together as one restart."""
     last, progress = newest(world.pods), world.progress
-    why = {host: word for host in _expected(world) if (word := loss(last.get(host), host, world)) is not None}
+    why = {host: word for host in expected(world) if (word := loss(last.get(host), host, world)) is not None}
     if not why:
         return None
     first = next(iter(why.values()))
@@ -138,13 +134,6 @@ def _count_losses(world: World) -> Decision | None:
     )
     doomed = [last[host] for host in why if host in last]
     return _another_restart(_with(world, progress), first, doomed=doomed)
-
-
-def _expected(world: World) -> list[str]:
-    """Return the hosts that the roster was meant for and whose loss was not counted yet."""
-    sizes, absent = dict(world.progress.sizes), world.progress.absent
-    workers = [slot.host for slot in slots(world.job) if slot.index < sizes.get(slot.group.name, 0)]
-    return [host for host in (contract.COORDINATOR_HOST, *workers) if host not in absent]
 
 
 def _with(world: World, progress: Progress) -> World:
@@ -184,36 +173,6 @@ def _farewell(world: World) -> Decision | None:
     return Decision((), noticed(world), admitted=placed(), again=_LOOK_AGAIN)
 
 
-def _unplaced(world: World) -> Decision | None:
-    """Take back new pods that were refused, whose place was taken, or that cannot take part; then pause."""
-    late = [pod for pod in newest(world.pods).values() if unbound_too_long(pod, world)]
-    lost = _lost_newcomers(world)
-    if not late and not lost and not world.refused:
-        return None
-    word = Word("Refused", world.refused)
-    if late:
-        word = Word("PlaceTaken", f"{late[0].name} was not bound in time: {late[0].message}")
-    elif lost:
-        word = lost[0][1]
-    return _take_back(world, [*late, *(pod for pod, _ in lost)], word)
-
-
-def _lost_newcomers(world: World) -> list[tuple[Pod, Word]]:
-    """Return the pods that are lost and were in no roster yet, and why."""
-    last, expected = newest(world.pods), _expected(world)
-    new = [last[slot.host] for slot in slots(world.job) if slot.host in last and slot.host not in expected]
-    new = [pod for pod in new if pod.generation > world.progress.given_up and not pod.deleting]
-    return [(pod, word) for pod in new if (word := loss(pod, pod.host, world)) is not None]
-
-
-def _take_back(world: World, pods: Sequence[Pod], word: Word) -> Decision:
-    """Delete replacements that have not got their places, and pause."""
-    progress = pause_placement(world, world.progress)
-    progress = replace(progress, absent=tuple(sorted({*progress.absent, *(pod.host for pod in pods)})))
-    actions: tuple[Action, ...] = (Record(progress), *(delete(pod, world, grace=0) for pod in pods))
-    return Decision(actions, progress, admitted=placed(), degraded=word, again=0.0)
-
-
 def _resume(world: World) -> Decision | None:
     """Count a restart when the coordinator has lost its ranks while all members are well and connected."""
     coordinator, progress = world.coordinator, world.progress
@@ -227,81 +186,3 @@ def _resume(world: World) -> Decision | None:
         return None
     anew = _with(world, replace(progress, roster=progress.roster + 1))
     return _another_restart(anew, Word("RanksLost", coordinator.message or "the ranks were lost"))
-
-
-def _fill(world: World) -> Decision | None:
-    """Create pods for empty places; with room for only some, for the first of them.
-
-    Returns:
-        None when no place is empty.
-    """
-    filled = {slot.host for slot, _ in present(world)}
-    empty = [slot.host for slot in slots(world.job) if slot.host not in filled]
-    uncertified = [host for host in empty if host not in world.certified]
-    empty = [host for host in empty if host in world.certified]
-    leader = newest(world.pods).get(contract.COORDINATOR_HOST)
-    leaderless = leader is None or loss(leader, contract.COORDINATOR_HOST, world) is not None
-    if not empty and not leaderless:
-        return _beyond(world, uncertified) if uncertified else None
-    pause = world.progress.retry_at - world.now
-    if pause > 0:
-        return _wait(world, Word("Waiting", "places are filled after a pause"), leaderless, pause)
-    # Above the roster's too: an agent that no roster names yet is then known to be newer than the last one.
-    generation = max(latest_generation(world), world.progress.roster) + 1
-    attempt = latest_attempt(world) + 1 if leaderless else None
-    word = Word("NoPlace", "no place was found")
-    for count in range(len(empty), -1 if leaderless else 0, -1):
-        wanted = build(world, empty[:count], generation, attempt, {})
-        nodes = {} if world.place is None else world.place(wanted)
-        if not isinstance(nodes, Unplaceable):
-            creations = [Create(pod) for pod in build(world, empty[:count], generation, attempt, nodes)]
-            names = ", ".join(creation.name for creation in creations)
-            progress = begun(world.progress, generation, attempt)
-            # Whatever is left of an earlier incarnation goes before there is another one.
-            places = {*empty[:count], *([contract.COORDINATOR_HOST] if leaderless else [])}
-            left = [pod for pod in world.pods if pod.occupies and not pod.deleting]
-            doomed = [delete(pod, world) for pod in left if pod.host in places]
-            return Decision(
-                (*prerequisites(world), Record(progress), *doomed, *creations),
-                progress,
-                admitted=placed(),
-                degraded=Word("Replacing", f"created {names}"),
-                again=0.0,
-            )
-        word = Word("NoPlace", nodes.message)
-    return _wait(world, word, leaderless, _LOOK_AGAIN)
-
-
-def _restore(world: World) -> Decision | None:
-    """Make what somebody has deleted: without its NetworkPolicy, MPI's traffic has no wall."""
-    missing = _missing(world)
-    if not missing:
-        return None
-    return Decision(missing, noticed(world), admitted=placed(), degraded=hindrance(world), again=0.0)
-
-
-def _missing(world: World) -> tuple[Action, ...]:
-    """Return what makes anew what all pods rely on; nothing in a pause, which may be for its refusal."""
-    return () if world.progress.retry_at > world.now else prerequisites(world)
-
-
-def _anew(world: World, decision: Decision) -> Decision:
-    """Return ``decision`` with what makes what all pods rely on: an empty place must not keep that away."""
-    return replace(decision, actions=(*_missing(world), *decision.actions))
-
-
-def _wait(world: World, word: Word, leaderless: bool, pause: float) -> Decision:
-    """Go on with the members that are there if they are enough, and look for places again after ``pause``."""
-    if leaderless or not enough(present(world), world):
-        nothing = Decision((), noticed(world), admitted=placed(), degraded=word, again=pause)
-        return _anew(world, nothing)
-    going_on = steer(world)
-    again = pause if going_on.again is None else min(pause, going_on.again)
-    return _anew(world, replace(going_on, degraded=word, again=again))
-
-
-def _beyond(world: World, hosts: list[str]) -> Decision:
-    message = (
-        f"no certificate for {hosts[0]}: a job grows to twice its first size; suspend it to grow further"
-    )
-    return _anew(world, replace(steer(world), degraded=Word("TooLarge", message)))
