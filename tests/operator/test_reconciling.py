@@ -57,6 +57,16 @@ async def test_a_job_without_room_creates_nothing_and_says_what_is_missing(serve
         assert "worker needs 4 pods of cpu 3" in conditions(server)["Admitted"]["message"]
 
 
+async def test_an_operator_that_may_not_read_nodes_refuses_to_plan_and_starts_what_needs_no_plan(server):
+    submit(server)
+    server.objects[JOB, "research", "free"] = jobs.body(name="free", scheduling={"gang": "None"})
+    async with running(sees_nodes=False):
+        await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "InvalidSpec")
+        await until(lambda: len(server.all("v1/pods")) == 3)
+    assert "GRADSIEVE_PLAN_NODES=false" in conditions(server)["Admitted"]["message"]
+    assert {name.split("-")[0] for name in server.all("v1/pods")} == {"free"}
+
+
 async def test_two_jobs_never_get_the_same_place(server):
     big = {"resources": {"requests": {"cpu": "3"}}}
     for name in ("one", "two"):

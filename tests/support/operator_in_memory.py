@@ -15,9 +15,9 @@ JOB = "gradsieve.io/v1alpha1/horovodjobs"
 
 
 @contextlib.asynccontextmanager
-async def running() -> AsyncIterator[Operator]:
-    """Run it."""
-    operator = Operator(Options())
+async def running(**options: Any) -> AsyncIterator[Operator]:
+    """Run it with ``options`` of `Options`."""
+    operator = Operator(Options(**options))
     await operator.start()
     try:
         yield operator

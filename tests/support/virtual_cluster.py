@@ -41,6 +41,7 @@ class VirtualCluster:
         capacity: node -> how many pods fit; each pod counts 1.
         length: steps of training until the job is done; one per second of running.
         cut: pods that run, and whose agents do not reach the coordinator.
+        unseen: nodes that the operator does not know.
         held: host -> what keeps its pod's container from starting.
     """
 
@@ -67,6 +68,7 @@ class VirtualCluster:
     deaf: bool = False
     invalid: str = ""
     cut: set[str] = field(default_factory=set)
+    unseen: set[str] = field(default_factory=set)
     held: dict[str, str] = field(default_factory=dict)
     policy: Compression | None = None
     unresolved: str = ""
@@ -89,7 +91,7 @@ class VirtualCluster:
             children=frozenset(self.children),
             authority=self.authority,
             certified=self.certified,
-            nodes=self.nodes,
+            nodes={name: node for name, node in self.nodes.items() if name not in self.unseen},
             coordinator=None if self.deaf else self._status(),
             compression=self.job.compression.resolve(self.policy) if self.job.compression else None,
             place=self._place,

@@ -29,6 +29,11 @@ from gradsieve_operator.status import recall
 _TRUST_SECONDS = 60.0
 """For how long a running job's Secrets, and its other children, are taken to be as they were."""
 
+_NOT_PLANNED = (
+    "spec.scheduling.gang is Planned, and this operator may not read nodes (GRADSIEVE_PLAN_NODES=false): "
+    "say gang: None, or name a queue"
+)
+
 
 @dataclass
 class Memory:
@@ -119,6 +124,8 @@ class Observer:
             compression, unresolved = await self._compression(job, progress)
         except SpecError as error:
             compression, invalid = None, str(error)
+        if self._planning is None and job.scheduling.planned:
+            invalid = invalid or _NOT_PLANNED
         world = World(
             job=job,
             progress=progress,

@@ -24,6 +24,9 @@ SILENT_SECONDS = 60.0
 """A worker that has run for so long, and was missed all the while, will not dial any more; nor will a
 coordinator answer that has left all calls unanswered."""
 
+NODES_STALE_SECONDS = 120.0
+"""By then a watch on the nodes that had died was noticed and begun anew."""
+
 _FAREWELL_SECONDS = 15.0
 """An agent ends well when its job does: the coordinator's own end may be seen a little later."""
 
@@ -113,6 +116,9 @@ def node_lost(pod: Pod, world: World) -> Word | None:
         return None
     node = world.nodes.get(pod.node)
     if node is None:
+        # Our copy of the nodes may be older than the pod, which may be on one that has joined since.
+        if world.now - pod.created < NODES_STALE_SECONDS:
+            return None
         return Word("NodeGone", f"{pod.name}: node {pod.node} is no more")
     patience = world.job.run_policy.node_lost
     if not node.ready and world.now - node.since >= patience:
