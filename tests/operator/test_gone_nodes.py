@@ -8,20 +8,13 @@ from gradsieve_operator.decide.members import NODES_STALE_SECONDS
 WORKER = "digits-worker-1-1"
 
 
-def watch(it: VirtualCluster, seconds: float) -> None:
-    for _ in range(round(seconds)):
-        while it.operate().again == 0.0:
-            pass
-        it.tick()
-
-
 def without_its_node(seconds: float) -> VirtualCluster:
     """A job whose second worker is on a node that the operator does not see, after it has run for a while."""
     it = VirtualCluster(jobs.body(), {f"n{index}": 2 for index in range(3)}, length=10**6)
-    watch(it, seconds)
+    it.live(seconds)
     assert it.pods[WORKER].phase == "Running"
     it.unseen.add(it.pods[WORKER].node)
-    watch(it, 2)
+    it.live(2)
     return it
 
 

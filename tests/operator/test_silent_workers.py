@@ -14,23 +14,16 @@ WORKER, SUCCESSOR = "digits-worker-1-1", "digits-worker-1-2"
 def training(**spec) -> VirtualCluster:
     """A job that has trained for two minutes, on nodes with room for one more pod each."""
     it = VirtualCluster(jobs.body(**spec), {f"n{index}": 2 for index in range(3)}, length=10**6)
-    watch(it, 150)
+    it.live(150)
     assert it.progress.running
     return it
-
-
-def watch(it: VirtualCluster, seconds: int) -> None:
-    for _ in range(seconds):
-        while it.operate().again == 0.0:
-            pass
-        it.tick()
 
 
 def replaced_after(it: VirtualCluster, most: int = 700) -> int:
     """Return after how many seconds a pod more was made."""
     made = len(it.made)
     for second in range(most):
-        watch(it, 1)
+        it.live(1)
         if len(it.made) > made:
             return second
     raise AssertionError("nothing was made")
@@ -39,7 +32,7 @@ def replaced_after(it: VirtualCluster, most: int = 700) -> int:
 def test_a_replacement_may_take_its_time_to_start_and_has_a_minute_from_then():
     it = training()
     it.kill(WORKER)
-    watch(it, 1)
+    it.live(1)
     for _ in range(70):
         it.pods[SUCCESSOR] = replace(it.pods[SUCCESSOR], node="n0", phase="Pending", reason="PodInitializing")
         it.operate()
@@ -47,7 +40,7 @@ def test_a_replacement_may_take_its_time_to_start_and_has_a_minute_from_then():
     it.cut.add(SUCCESSOR)
     it.tick()
     assert it.pods[SUCCESSOR].phase == "Running"
-    watch(it, 58)
+    it.live(58)
     assert (it.pods[SUCCESSOR].alive, it.progress.restarts) == (True, 1)
     assert replaced_after(it) <= 3
     assert [said.degraded.reason for said in it.said if said.degraded].count("WorkerSilent") == 1
@@ -57,19 +50,19 @@ def test_a_replacement_that_dials_late_costs_no_second_restart():
     it = training()
     it.kill(WORKER)
     it.cut.add(SUCCESSOR)
-    watch(it, 50)
+    it.live(50)
     it.cut.clear()
-    watch(it, 100)
+    it.live(100)
     assert (it.progress.running, it.progress.restarts, it.made[3:]) == (True, 1, [SUCCESSOR])
 
 
 def test_an_agent_that_is_missed_for_less_than_a_minute_keeps_its_place():
     it = training()
     it.cut.add(WORKER)
-    watch(it, 50)
+    it.live(50)
     assert (it.progress.restarts, len(it.made)) == (0, 3)
     it.cut.clear()
-    watch(it, 100)
+    it.live(100)
     assert (it.progress.running, it.progress.restarts, len(it.made)) == (True, 1, 3)
 
 
@@ -90,7 +83,7 @@ def test_after_its_node_is_back_a_worker_has_a_minute_to_dial():
     it = training(runPolicy={"nodeLostSeconds": 300})
     node = it.pods[WORKER].node
     it.node(node, ready=False)
-    watch(it, 200)
+    it.live(200)
     it.cut = {pod.name for pod in it.pods.values() if pod.node == node}
     it.node(node, ready=True)
     assert 55 <= replaced_after(it) <= 65

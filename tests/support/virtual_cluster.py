@@ -238,6 +238,13 @@ class VirtualCluster:
         leader.generation, leader.hosts, leader.state = roster["generation"], hosts, "Waiting"
         self.rosters.append((roster["generation"], tuple(hosts)))
 
+    def live(self, seconds: float) -> None:
+        """Let time pass second by second, and the operator look each time for as long as it wants to."""
+        for _ in range(round(seconds)):
+            while self.operate().again == 0.0:
+                pass
+            self.tick()
+
     # What the cluster does.
 
     def tick(self, seconds: float = 1.0) -> None:
