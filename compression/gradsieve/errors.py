@@ -6,7 +6,7 @@
     ├── ConfigurationError   a setting is wrong, or a feature was combined with one it cannot go with
     ├── PayloadError         bytes from another rank are truncated, corrupted or foreign
     ├── NonFiniteGradient    a gradient holds NaN or infinity
-    ├── RankMismatch         ranks run with different settings or different models
+    ├── RankMismatch         ranks run with different settings, different models or different weights
     ├── ExchangeError        a collective failed or did not finish before its deadline
     ├── StateError           a training's state could not be committed or restored
     ├── LaunchError          a job or an emulated link could not be started
@@ -36,7 +36,9 @@ class NonFiniteGradient(GradsieveError, ArithmeticError):
 
 
 class RankMismatch(GradsieveError, RuntimeError):
-    """Ranks disagree about settings or model; raised on every rank before the first exchange."""
+    """Ranks disagree: about settings or model, found before the first exchange, or about what the weights are
+    by now; raised on every rank.
+    """
 
 
 class ExchangeError(GradsieveError, RuntimeError):

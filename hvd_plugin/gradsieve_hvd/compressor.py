@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from torch import Tensor
 
 import gradsieve
+from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 
 from . import seam
@@ -43,12 +44,15 @@ class HorovodCompressor:
             factor does not matter.
         timeout_seconds: how long an exchange may take before it is an error. Include the longest time that
             one rank keeps the others waiting (an evaluation on rank 0).
+        check_weights_every: exchanges of gradients from one comparison of the ranks' weights to the next; see
+            `gradsieve_hvd.weights_check`. None or 0: never.
     """
 
     config: gradsieve.CompressionConfig
     nonfinite: NonFinite
     grad_scaler: GradScaler | None
     timeout_seconds: float
+    check_weights_every: int | None = 500
 
     def __post_init__(self) -> None:
         if self.nonfinite not in ("raise", "propagate"):
@@ -61,6 +65,10 @@ class HorovodCompressor:
         if not self.timeout_seconds > 0:
             raise ConfigurationError(
                 f"timeout_seconds={self.timeout_seconds!r}: expected a positive number of seconds"
+            )
+        if self.check_weights_every is not None and not is_count(self.check_weights_every, 0):
+            raise ConfigurationError(
+                f"check_weights_every={self.check_weights_every!r}: expected a number of steps, or None"
             )
 
     def compress(self, tensor: Tensor) -> tuple[Tensor, Ticket]:
@@ -96,6 +104,7 @@ class HorovodCompressor:
             **self.config.describe(),
             "nonfinite": self.nonfinite,
             "grad_scaler": self.grad_scaler is not None,
+            "check_weights_every": self.check_weights_every or None,
             "gradsieve": gradsieve.__version__,
         }
 
@@ -108,7 +117,8 @@ class Compression:
 
     - ``grad_scaler``: the ``torch.amp.GradScaler`` in use, if any;
     - ``nonfinite``: default ``"raise"`` without and ``"propagate"`` with a scaler;
-    - ``timeout_seconds``: default 300.
+    - ``timeout_seconds``: default 300;
+    - ``check_weights_every``: default 500.
     """
 
     @staticmethod
@@ -154,6 +164,7 @@ def _horovod_compressor(constructor: Any, density: float, settings: dict[str, An
         nonfinite=settings.pop("nonfinite", "raise" if grad_scaler is None else "propagate"),
         grad_scaler=grad_scaler,
         timeout_seconds=settings.pop("timeout_seconds", 300.0),
+        check_weights_every=settings.pop("check_weights_every", 500),
         config=constructor(density=density, **settings),
     )
 

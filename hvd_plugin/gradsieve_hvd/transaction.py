@@ -13,7 +13,6 @@ is what this module keeps.
 
 from __future__ import annotations
 
-import time
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,12 +29,13 @@ from . import seam
 from .control.plan import has_coordinator
 from .drain import Drain, empty_exchange_seconds
 from .entries import Entry, Phase, Ticket
-from .exchange import Allgather, handle_finished, wait_for
+from .exchange import Allgather, wait_for
 from .nonfinite import NonFiniteLog
 from .settings_check import compare_settings, settings_of
 from .step_counter import StepCounter
 from .tensors import reducible, sum_into, token
-from .watchdog import watch
+from .watchdog import overdue, watch
+from .weights_check import WeightsCheck
 
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor
@@ -67,6 +67,9 @@ class Transaction:
         self.policy = self.new_policy()
         self._nonfinite = NonFiniteLog()
         self._drain = Drain()
+        self._weights_check = WeightsCheck(
+            self.optimizer, self.compressor.check_weights_every, self.compressor.timeout_seconds
+        )
         self.optimizer.register_step_pre_hook(self._before_step)
         self.optimizer.register_step_post_hook(self._after_step)
 
@@ -97,6 +100,7 @@ class Transaction:
     def restart(self) -> None:
         """Begin as in a new process, on all ranks together: the ranks may be others than before."""
         self.rollback()
+        self._weights_check.restart()
         self._settings_compared = False
 
     # -- compress --
@@ -121,9 +125,9 @@ class Transaction:
         if entry.phase is not Phase.IDLE:
             if entry.phase is Phase.EXCHANGED and not self._is_new(entry, gradient):
                 return token(gradient), Ticket(self, entry, gradient, repeated=True)
-            self.rollback()
+            self._skip_step()
         elif seam.backward_reached(self.optimizer, parameter) and self._unapplied:
-            self.rollback()
+            self._skip_step()
         entry.phase = Phase.IN_FLIGHT
         sent, ticket = (
             self._start_dense(entry, gradient)
@@ -268,6 +272,13 @@ class Transaction:
         self.step += 1
         if self.control is not None:
             self.control.after_step(self.step, self.counter.last)
+        self._weights_check.end_round(self._number, self.step)
+
+    def _skip_step(self) -> None:
+        exchanged = self._unapplied
+        self.rollback()
+        if exchanged:
+            self._weights_check.end_round(self._number, self.step)
 
     def rollback(self) -> None:
         """Give every tensor of a step that was never applied its residual back, bit for bit."""
@@ -284,14 +295,6 @@ class Transaction:
         """Names of the tensors, compressed or dense, whose exchange has been under way for longer than the
         time-out.
 
-        Called by the watchdog's thread: works on copies, and a collective that has meanwhile been waited for
-        counts as finished.
+        Called by the watchdog's thread: works on a copy.
         """
-        too_old = time.monotonic() - self.compressor.timeout_seconds
-        old = [ticket for ticket in list(self.open_tickets.values()) if ticket.started < too_old]
-        return [ticket.entry.name for ticket in old if not self._finished(ticket)]
-
-    def _finished(self, ticket: Ticket) -> bool:
-        handle = seam.handle_of(self.optimizer, ticket.entry.parameter)
-        reduced = handle is None or handle_finished(handle)
-        return reduced and (ticket.gather is None or ticket.gather.finished())
+        return overdue(self.optimizer, list(self.open_tickets.values()), self.compressor.timeout_seconds)

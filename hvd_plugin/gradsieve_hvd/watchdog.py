@@ -9,9 +9,12 @@ import sys
 import threading
 import time
 import weakref
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
-from .exchange import missing_message
+from . import seam
+from .entries import Ticket
+from .exchange import handle_finished, missing_message
 
 _LOOK_SECONDS = 1.0
 _SHUTDOWN_GRACE_SECONDS = 20.0
@@ -22,6 +25,22 @@ class Watched(Protocol):
 
     def stalled(self) -> list[str]:
         """Names of the tensors whose collectives have been under way for longer than the time-out."""
+
+
+def overdue(optimizer: Any, tickets: Iterable[Ticket], timeout: float) -> list[str]:
+    """Names of the tensors, compressed or dense, whose exchange has been under way for more than ``timeout``
+    seconds.
+
+    A collective that has meanwhile been waited for counts as finished. Callable from any thread.
+    """
+    old = (ticket for ticket in tickets if ticket.started < time.monotonic() - timeout)
+    return [ticket.entry.name for ticket in old if not _finished(optimizer, ticket)]
+
+
+def _finished(optimizer: Any, ticket: Ticket) -> bool:
+    handle = seam.handle_of(optimizer, ticket.entry.parameter)
+    reduced = handle is None or handle_finished(handle)
+    return reduced and (ticket.gather is None or ticket.gather.finished())
 
 
 def watch(watched: Watched, timeout: float) -> None:
