@@ -12,6 +12,8 @@
     ├── LaunchError          a job or an emulated link could not be started
     └── BuildError           Horovod could not be built
 
+and HighDensityWarning, a class of its own so that it can be silenced by itself.
+
 Each message says what happened, where (layer, rank, field) and what to do about it. The standard-library base
 that each class also has lets code that knows nothing of gradsieve catch it in the usual way.
 """
@@ -55,3 +57,7 @@ class LaunchError(GradsieveError, RuntimeError):
 
 class BuildError(GradsieveError, RuntimeError):
     """Horovod could not be built; the message names what is missing."""
+
+
+class HighDensityWarning(UserWarning):
+    """A density of a half or more: perhaps a percentage that was meant as one."""

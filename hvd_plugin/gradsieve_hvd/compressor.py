@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, ParamSpec, Protocol
 
 from torch import Tensor
 
 import gradsieve
+from gradsieve.config.constructors import NotACompressor, constructor, settings_of
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 
@@ -18,6 +21,7 @@ from .entries import Ticket
 from .step_counter import StepStatistics
 from .transaction import Transaction
 
+P = ParamSpec("P")
 NonFinite = Literal["raise", "propagate"]
 _FRAMES_TO_HOROVOD = 1
 
@@ -109,7 +113,13 @@ class HorovodCompressor:
         }
 
 
-class Compression:
+def _constructor(function: Callable[P, HorovodCompressor]) -> Callable[P, HorovodCompressor]:
+    """Decorate a constructor that takes what gradsieve's of the same name takes, and what Horovod needs."""
+    own = [field.name for field in dataclasses.fields(HorovodCompressor) if field.name != "config"]
+    return constructor(function, [*settings_of(getattr(gradsieve.Compression, function.__name__)), *own])
+
+
+class Compression(metaclass=NotACompressor):
     """Constructors of compressors for ``hvd.DistributedOptimizer(..., compression=...)``.
 
     All take what the constructors of `gradsieve.Compression` take (density, min_elements, value_dtype,
@@ -122,6 +132,7 @@ class Compression:
     """
 
     @staticmethod
+    @_constructor
     def topk(density: float = 0.01, **settings: Any) -> HorovodCompressor:
         """The largest magnitudes of each tensor, exactly ``ceil(density * elements)`` of them. See
         `gradsieve.Compression.topk`.
@@ -129,21 +140,25 @@ class Compression:
         return _horovod_compressor(gradsieve.Compression.topk, density, settings)
 
     @staticmethod
+    @_constructor
     def group_topk(density: float = 0.01, **settings: Any) -> HorovodCompressor:
         """The largest magnitudes of each group of elements. See `gradsieve.Compression.group_topk`."""
         return _horovod_compressor(gradsieve.Compression.group_topk, density, settings)
 
     @staticmethod
+    @_constructor
     def laplace(density: float = 0.01, **settings: Any) -> HorovodCompressor:
         """All magnitudes above an estimated threshold. See `gradsieve.Compression.laplace`."""
         return _horovod_compressor(gradsieve.Compression.laplace, density, settings)
 
     @staticmethod
+    @_constructor
     def sampled(density: float = 0.01, **settings: Any) -> HorovodCompressor:
         """All magnitudes above a sample's threshold. See `gradsieve.Compression.sampled`."""
         return _horovod_compressor(gradsieve.Compression.sampled, density, settings)
 
     @staticmethod
+    @_constructor
     def layered(density: float = 0.01, **settings: Any) -> HorovodCompressor:
         """A threshold and a density per layer, which follow its gradients. See
         `gradsieve.Compression.layered`.
@@ -151,6 +166,7 @@ class Compression:
         return _horovod_compressor(gradsieve.Compression.layered, density, settings)
 
     @staticmethod
+    @_constructor
     def importance(density: float = 0.01, **settings: Any) -> HorovodCompressor:
         """A density that follows the batches' losses and the network's delay. Compute the loss with
         `gradsieve.cross_entropy`. See `gradsieve.Compression.importance`.

@@ -7,6 +7,7 @@ never sends. One small allgather finds that out at the first gradient, and every
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,21 @@ def settings_of(optimizer: Any, compressor: HorovodCompressor, *, coordinated: b
 
 def _path(compressor: HorovodCompressor, name: str, parameter: Parameter) -> str:
     return "sparse" if compresses(compressor.config, name, parameter) else "dense"
+
+
+def warn_if_all_dense(optimizer: Any, compressor: HorovodCompressor) -> None:
+    """Warn, on one rank of the set, if no tensor of the model is compressed."""
+    config, parameters = compressor.config, seam.reduced_parameters(optimizer)
+    if optimizer.process_set.rank() or any(compresses(config, *each) for each in parameters):
+        return
+    name, largest = max(parameters, key=lambda each: each[1].numel())
+    warnings.warn(
+        f"nothing is compressed: of {len(parameters)} tensors none is of type float32, float16 or bfloat16 "
+        f"and has {config.min_elements:,} elements (min_elements) or more; the largest is '{name}', "
+        f"{largest.numel():,} elements of {str(largest.dtype).removeprefix('torch.')}. All travel dense; "
+        "lower min_elements, or train without compression.",
+        stacklevel=2,
+    )
 
 
 def compare_settings(mine: Settings, number: int | None, process_set: Any, timeout: float) -> int:

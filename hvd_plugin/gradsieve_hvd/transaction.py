@@ -31,7 +31,7 @@ from .drain import Drain, empty_exchange_seconds
 from .entries import Entry, Phase, Ticket
 from .exchange import Allgather, wait_for
 from .nonfinite import NonFiniteLog
-from .settings_check import compare_settings, settings_of
+from .settings_check import compare_settings, settings_of, warn_if_all_dense
 from .step_counter import StepCounter
 from .tensors import reducible, sum_into, token
 from .watchdog import overdue, watch
@@ -163,6 +163,7 @@ class Transaction:
             mine = settings_of(self.optimizer, self.compressor, coordinated=self._steering is not None)
             self._number = compare_settings(mine, self._number, process_set, timeout)
             self._settings_compared = True
+            warn_if_all_dense(self.optimizer, self.compressor)
             if not self._watched:
                 watch(self, timeout)
             self._watched = True

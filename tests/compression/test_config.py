@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import warnings
 
 import pytest
 
@@ -11,6 +12,7 @@ from gradsieve import (
     ConfigurationError,
     DensityWarmup,
     GroupTopKConfig,
+    HighDensityWarning,
     ImportanceConfig,
     LaplaceConfig,
     LayeredConfig,
@@ -93,6 +95,42 @@ def test_each_maker_gives_its_rule_with_the_documented_defaults(make, kind, algo
 def test_a_wrong_setting_is_refused_with_field_value_and_what_is_allowed(make, settings, message):
     with pytest.raises(ConfigurationError, match=message):
         make(**settings)
+
+
+@pytest.mark.parametrize(
+    ("make", "setting", "said"),
+    [
+        (
+            Compression.topk,
+            "densty",
+            r"Compression\.topk\(\) has no setting 'densty'; did you mean 'density'\?",
+        ),
+        (Compression.layered, "layer_min_element", "did you mean 'layer_min_elements' or 'min_elements'"),
+        (
+            Compression.laplace,
+            "group_size",
+            r"no setting 'group_size'\. It takes density, band, min_elements,",
+        ),
+    ],
+)
+def test_a_setting_that_a_maker_does_not_have_is_refused_with_those_that_come_nearest(make, setting, said):
+    with pytest.raises(TypeError, match=said):
+        make(**{setting: 1})
+
+
+@pytest.mark.parametrize("density", [1, 0.5])
+def test_a_density_that_may_be_meant_as_a_percentage_is_warned_of_where_it_was_written(density):
+    with pytest.warns(
+        HighDensityWarning, match=r"1 % is 0\.01.*category=gradsieve\.HighDensityWarning"
+    ) as seen:
+        Compression.laplace(density)
+    assert seen[0].filename == __file__
+
+
+def test_a_density_below_a_half_is_nothing_to_warn_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Compression.topk(0.499)
 
 
 def test_a_configuration_cannot_be_changed():

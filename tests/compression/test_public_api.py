@@ -22,6 +22,7 @@ EXPORTS = [
     "GradsieveError",
     "GroupTopKConfig",
     "GroupTopKSelector",
+    "HighDensityWarning",
     "ImportanceConfig",
     "ImportancePolicy",
     "LaplaceConfig",

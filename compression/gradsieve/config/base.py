@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, TypedDict, get_args
+from typing import Any, ClassVar, Literal, NoReturn, TypedDict, get_args
 
 import torch
 
+from gradsieve.caller import warn_caller
 from gradsieve.clipping import ClippedFeedback
 from gradsieve.codec.values import ValueDtype
 from gradsieve.density import is_count, is_fraction, is_number
-from gradsieve.errors import ConfigurationError
+from gradsieve.errors import ConfigurationError, HighDensityWarning
 from gradsieve.momentum import MomentumCorrection, MomentumFeedback
 from gradsieve.policies import BoundedPolicy, FixedPolicy, Policy, Steering, WarmupPolicy
 from gradsieve.residual import ErrorFeedback, NoResidual, Residual
@@ -21,6 +22,7 @@ from gradsieve.schedule import DensityWarmup
 from gradsieve.selection import Selector
 
 ResidualDtype = Literal["float32", "bfloat16"]
+_HIGH_DENSITY = 0.5
 Algorithm = Literal["topk", "group_topk", "laplace", "sampled", "layered", "importance"]
 
 
@@ -40,7 +42,8 @@ class CommonSettings(TypedDict, total=False):
 class CompressionConfig(ABC):
     """What all rules share; make one with :class:`gradsieve.Compression`.
 
-    density: fraction of a tensor's entries to send, in (0, 1]. 0.01 is where accuracy is usually kept.
+    density: fraction of a tensor's entries to send, in (0, 1]. 0.01 is where accuracy is usually kept; from
+        0.5 on there is a HighDensityWarning.
     min_elements: tensors with fewer elements are sent dense, their bytes being few. 10 000 is the size
         threshold of method A **(r)**.
     value_dtype: number format on the wire: "float32", "float16", "bfloat16", or "int8", "int4", "int2" (sign
@@ -84,10 +87,25 @@ class CompressionConfig(ABC):
         require(clips, self, "clip_norm", "a positive number or None")
         if self.warmup is not None and self.warmup.start < self.density:
             raise not_allowed(self, "warmup", f"a warm-up that starts at {self.density} (density) or above")
+        if self.density >= _HIGH_DENSITY:
+            warn_caller(
+                f"Compression.{self.algorithm}: density={self.density!r} sends {100 * self.density:g} % of "
+                "all entries, which seldom pays. A density is a fraction: 1 % is 0.01. If it is "
+                'meant: warnings.filterwarnings("ignore", category=gradsieve.HighDensityWarning)',
+                HighDensityWarning,
+            )
 
     def compresses(self, name: str, elements: int) -> bool:  # noqa: ARG002 - overrides look at the name
         """Return whether a tensor of that name and size is compressed; else it is sent dense."""
         return elements >= self.min_elements
+
+    def compress(self, tensor: Any) -> NoReturn:  # noqa: ARG002 - Horovod's call
+        """Raise ConfigurationError: what Horovod calls when it is handed these settings as a compressor."""
+        raise ConfigurationError(
+            f"compression= was given gradsieve.Compression.{self.algorithm}(...), which holds settings and "
+            f"exchanges nothing: hand Horovod gradsieve_hvd.Compression.{self.algorithm}(...), which takes "
+            "the same ones"
+        )
 
     @abstractmethod
     def selector(self) -> Selector:

@@ -7,20 +7,23 @@ from typing import Unpack
 
 from gradsieve.config.adaptive import ImportanceConfig, LayeredConfig
 from gradsieve.config.base import CommonSettings
+from gradsieve.config.constructors import NotACompressor, constructor
 from gradsieve.config.fixed import GroupTopKConfig, LaplaceConfig, SampledConfig, TopKConfig
 from gradsieve.losses import DEFAULT_RECORDER, LossRecorder
 
 
-class Compression:
+class Compression(metaclass=NotACompressor):
     """Makers of configurations, one per rule.
 
     All take ``min_elements``, ``value_dtype``, ``warmup``, ``error_feedback``, ``momentum`` and
     ``clip_norm``, which :class:`gradsieve.CompressionConfig` explains, and raise ConfigurationError for a
-    value that is not allowed. What a rule does is done to a = gradient + residual of one tensor with N
-    elements. **(r)** marks what is reconstructed, the source's full text not being public.
+    value that is not allowed, TypeError for a setting that they do not have. What a rule does is done to
+    a = gradient + residual of one tensor with N elements. **(r)** marks what is reconstructed, the source's
+    full text not being public.
     """
 
     @staticmethod
+    @constructor
     def topk(density: float = 0.01, **settings: Unpack[CommonSettings]) -> TopKConfig:
         """Return settings for exact top-k.
 
@@ -31,6 +34,7 @@ class Compression:
         return TopKConfig(density=density, **settings)
 
     @staticmethod
+    @constructor
     def group_topk(
         density: float = 0.01, *, group_size: int = 1024, **settings: Unpack[CommonSettings]
     ) -> GroupTopKConfig:
@@ -45,6 +49,7 @@ class Compression:
         return GroupTopKConfig(density=density, group_size=group_size, **settings)
 
     @staticmethod
+    @constructor
     def laplace(
         density: float = 0.01,
         *,
@@ -63,6 +68,7 @@ class Compression:
         return LaplaceConfig(density=density, band=band, **settings)
 
     @staticmethod
+    @constructor
     def sampled(
         density: float = 0.01,
         *,
@@ -84,6 +90,7 @@ class Compression:
         return SampledConfig(density=density, sample=sample, band=band, seed=seed, **settings)
 
     @staticmethod
+    @constructor
     def layered(
         density: float = 0.01,
         *,
@@ -122,6 +129,7 @@ class Compression:
         )
 
     @staticmethod
+    @constructor
     def importance(
         density: float = 0.01,
         *,

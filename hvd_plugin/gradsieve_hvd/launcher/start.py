@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,13 +37,22 @@ def start(job: Job, folder: Path, stacks: Path, out: Sink, err: Sink) -> tuple[R
     path = os.environ.get("PATH")
     command = rank_command(job.command)
     if shutil.which(command[0], path=path) is None:
-        raise LaunchError(f"command {command[0]!r} was not found, or may not be executed")
+        raise LaunchError(
+            f"command {command[0]!r} was not found, or may not be executed{_python_hint(command)}"
+        )
     link = None if job.link is None else _emulated_link(job.ranks, job.link.rate)
     cores = len(os.sched_getaffinity(0))
     environment = rank_environment(job, os.environ, cores=cores, root=os.geteuid() == 0, stacks=stacks)
     if link is not None:
         environment[agent.HOSTS_VARIABLE] = json.dumps(link.namespaces())
     return _ranks(job, command, Setting(environment, cores, folder, out, err)), link
+
+
+def _python_hint(command: tuple[str, ...]) -> str:
+    """What to write instead where a Python program was given without its interpreter; else nothing."""
+    if not command[0].endswith(".py"):
+        return ""
+    return f"; to run a Python program write `-- python {shlex.join(command)}`"
 
 
 def _emulated_link(ranks: int, rate: int | None) -> EmulatedLink:

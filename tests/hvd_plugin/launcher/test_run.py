@@ -91,6 +91,14 @@ def test_a_missing_command_is_an_error_of_one_line(launcher):
     assert launcher.left_over() == []
 
 
+def test_a_python_program_without_its_interpreter_is_told_how_to_start(launcher):
+    (launcher.folder / "train.py").write_text("print('hello')")  # not executable, as such files are
+    program = str(launcher.folder / "train.py")
+    done = launcher.run("-np", "2", "--", program, "--lr", "0.1 0.2")
+    assert done.returncode == 2
+    assert f"write `-- python {program} --lr '0.1 0.2'`" in done.stderr
+
+
 @pytest.fixture
 def without_pyroute2(launcher, tmp_path):
     """Where Python finds no pyroute2, as after an installation without the extra ``link``."""
