@@ -6,6 +6,8 @@ imported across the packages.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Final
 
 GROUP: Final = "gradsieve.io"
@@ -95,6 +97,29 @@ LABEL_KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 LABEL_KUEUE_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
 ANNOTATION_KUEUE_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
 
+_NUMBER = "(0|[1-9][0-9]{0,15})"
+_COORDINATOR_POD = re.compile(f"{COORDINATOR_HOST}-{_NUMBER}")
+_WORKER_POD = re.compile(f"(.+)-{_NUMBER}-{_NUMBER}")
+
+
+@dataclass(frozen=True)
+class PodName:
+    """What the name of one of a job's pods says.
+
+    Attributes:
+        role: worker or coordinator.
+        host: its host name in the job.
+        group: of a worker; empty for a coordinator.
+        index: of a worker in its group; 0 for a coordinator.
+        generation: of the job when a worker was made; of a coordinator, its attempt.
+    """
+
+    role: str
+    host: str
+    group: str
+    index: int
+    generation: int
+
 
 def worker_host(group: str, index: int) -> str:
     """Host name of a worker, which its certificate is made out to."""
@@ -109,6 +134,22 @@ def worker_pod(job: str, group: str, index: int, generation: int) -> str:
 def coordinator_pod(job: str, attempt: int) -> str:
     """Name of the coordinator's pod."""
     return f"{job}-{COORDINATOR_HOST}-{attempt}"
+
+
+def read_pod_name(job: str, name: str) -> PodName | None:
+    """Return what the name of a pod of ``job`` says, None for a name that is not made by this module.
+
+    Nobody can change a pod's name; its labels, anybody who may write pods can.
+    """
+    rest = name.removeprefix(f"{job}-")
+    if rest == name:
+        return None
+    if found := _COORDINATOR_POD.fullmatch(rest):
+        return PodName(ROLE_COORDINATOR, COORDINATOR_HOST, "", 0, int(found[1]))
+    if found := _WORKER_POD.fullmatch(rest):
+        group, index = found[1], int(found[2])
+        return PodName(ROLE_WORKER, worker_host(group, index), group, index, int(found[3]))
+    return None
 
 
 def service_address(host: str, job: str, namespace: str) -> str:

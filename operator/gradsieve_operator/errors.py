@@ -3,7 +3,8 @@
 ::
 
     OperatorError
-    └── SpecError    a field of a HorovodJob, a CompressionPolicy, a node or a pod cannot be read
+    ├── SpecError      a field of a HorovodJob, a CompressionPolicy, a node or a pod cannot be read
+    └── RecordError    the operator's own record in a job's status cannot be what it has written
 
 Each message says what happened, where (object, field) and what to do about it.
 """
@@ -27,3 +28,18 @@ class SpecError(OperatorError, ValueError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+class RecordError(OperatorError):
+    """``status.progress`` was changed by somebody else; what the job has come through is not known any more.
+
+    Args:
+        field: path of the field.
+        problem: what is wrong with it.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(
+            f"{field}: {problem}, which the operator did not write; suspend the job and resume it: "
+            "it then starts with new pods and a new record"
+        )

@@ -7,7 +7,7 @@ from manifests import ROOT
 
 from gradsieve_operator.schema import job_definition
 from gradsieve_operator.spec import values
-from gradsieve_operator.status.conditions import TYPES
+from gradsieve_operator.status.conditions import RECONCILE_ERROR, TYPES
 
 TEXT = (ROOT / "docs/kubernetes.md").read_text()
 NAMED = {word.rpartition(".")[2] for word in re.findall(r"`([\w.\[\]]+)`", TEXT.replace("[]", ""))}
@@ -30,7 +30,7 @@ def test_a_field_is_named(field):
     assert field in NAMED | known_elsewhere
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", [*TYPES, RECONCILE_ERROR])
 def test_a_condition_has_a_row(kind):
     assert f"\n| `{kind}` |" in TEXT
 

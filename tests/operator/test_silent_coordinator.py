@@ -35,10 +35,11 @@ def read(*names: str, command=contract.COORDINATOR_COMMAND, ours="train", **stat
     statuses = [SIDECAR, {"name": ours, "state": state}]
     return read_pod(
         {
-            "metadata": {"name": "p", "labels": {contract.LABEL_ROLE: contract.ROLE_COORDINATOR}},
+            "metadata": {"name": LEADER},
             "spec": {"containers": containers},
             "status": {"phase": "Running", "containerStatuses": statuses},
-        }
+        },
+        "digits",
     )
 
 

@@ -106,6 +106,5 @@ def test_a_pod_begins_when_its_own_container_does(state, began):
     statuses = [sidecar, {"name": "train", "state": state}]
     containers = [{"name": "train"}, {"name": "a-sidecar"}]
     status = {"phase": "Running", "containerStatuses": statuses}
-    assert read_pod(
-        {"metadata": {"name": "p"}, "spec": {"containers": containers}, "status": status}
-    ).began == (began)
+    raw = {"metadata": {"name": "digits-worker-0-1"}, "spec": {"containers": containers}, "status": status}
+    assert read_pod(raw, "digits").began == began

@@ -142,7 +142,7 @@ def test_it_is_said_without_a_break_also_when_what_all_pods_rely_on_is_looked_at
 def raw(*statuses: dict, init: tuple = ()) -> dict:
     containers = [{"name": "train"}, {"name": "a-sidecar"}]
     status = {"containerStatuses": list(statuses), "initContainerStatuses": list(init)}
-    return {"metadata": {"name": "p"}, "spec": {"containers": containers}, "status": status}
+    return {"metadata": {"name": WORKER}, "spec": {"containers": containers}, "status": status}
 
 
 def waiting(name: str, reason: str, message: str = "") -> dict:
@@ -151,22 +151,25 @@ def waiting(name: str, reason: str, message: str = "") -> dict:
 
 def test_of_several_containers_the_one_that_trains_counts_whatever_their_names():
     sidecar = {"name": "a-sidecar", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
-    pod = read_pod(raw(sidecar, waiting("train", "ErrImagePull", "no such image")))
+    pod = read_pod(raw(sidecar, waiting("train", "ErrImagePull", "no such image")), "digits")
     assert (pod.reason, pod.message, pod.exit_code) == ("ErrImagePull", "no such image", None)
 
 
 def test_a_pod_that_failed_without_any_container_was_turned_away_by_its_node():
     refusal = {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: too little"}
-    assert read_pod({**raw(), "status": refusal}).turned_away
+    assert read_pod({**raw(), "status": refusal}, "digits").turned_away
     ended = {"name": "train", "state": {"terminated": {"exitCode": 1}}}
-    assert not read_pod({**raw(), "status": {"phase": "Failed", "containerStatuses": [ended]}}).turned_away
-    assert not read_pod({**raw(), "status": {"phase": "Pending"}}).turned_away
+    failed = {"phase": "Failed", "containerStatuses": [ended]}
+    assert not read_pod({**raw(), "status": failed}, "digits").turned_away
+    assert not read_pod({**raw(), "status": {"phase": "Pending"}}, "digits").turned_away
 
 
 def test_an_init_container_that_cannot_start_is_what_the_pod_waits_for():
     ready = {"name": "one", "state": {"terminated": {"exitCode": 0}}}
     init = (ready, waiting("two", "ErrImagePull", "no such image"), waiting("three", "PodInitializing"))
-    pod = read_pod(raw(waiting("train", "PodInitializing"), init=init))
+    pod = read_pod(raw(waiting("train", "PodInitializing"), init=init), "digits")
     assert (pod.reason, pod.message) == ("ErrImagePull", "no such image")
-    pod = read_pod(raw(waiting("train", "PodInitializing"), init=(ready, {"name": "two", "state": {}})))
+    pod = read_pod(
+        raw(waiting("train", "PodInitializing"), init=(ready, {"name": "two", "state": {}})), "digits"
+    )
     assert pod.reason == "PodInitializing"

@@ -70,7 +70,7 @@ class ApiServer(kmock.KubernetesEmulator):
         elif method == "PUT":
             if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
                 raise kmock.KubernetesError(status=409, reason="Conflict", message="it has changed")
-            self.objects[key] = {**body, "metadata": {**body["metadata"], "resourceVersion": self._version()}}
+            self.objects[key] = {**body, "metadata": {**body["metadata"], "resourceVersion": self.version()}}
             found = self.objects[key]
         else:
             if body.get("metadata", {}).get("resourceVersion") not in (
@@ -80,7 +80,7 @@ class ApiServer(kmock.KubernetesEmulator):
             ):
                 raise kmock.KubernetesError(status=409, reason="Conflict", message="it has changed")
             found.patch(body)
-            found.patch({"metadata": {"resourceVersion": self._version()}})
+            found.patch({"metadata": {"resourceVersion": self.version()}})
         raw = found.raw
         if kind == "DELETED":
             found.delete()
@@ -99,14 +99,15 @@ class ApiServer(kmock.KubernetesEmulator):
         return {**found, "metadata": {"resourceVersion": "1"}, "items": items}
 
     def _stamp(self, metadata: dict[str, Any]) -> None:
-        number = self._version()
+        number = self.version()
         metadata["uid"] = f"uid-{number}"
         metadata["resourceVersion"] = number
         metadata["creationTimestamp"] = (
             dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         )
 
-    def _version(self) -> str:
+    def version(self) -> str:
+        """Return a resourceVersion that nothing has yet."""
         return str(next(self._numbers))
 
     def all(self, resource: str, namespace: str | None = "research") -> dict[str, Any]:

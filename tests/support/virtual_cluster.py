@@ -84,10 +84,12 @@ class VirtualCluster:
     # What the operator sees.
 
     def world(self) -> d.World:
+        pods, surplus = d.part_surplus(self.pods.values(), self.progress)
         return d.World(
             job=self.job,
             progress=self.progress,
-            pods=tuple(self.pods.values()),
+            pods=pods,
+            surplus=surplus,
             children=frozenset(self.children),
             authority=self.authority,
             certified=self.certified,
@@ -215,7 +217,9 @@ class VirtualCluster:
         raw = {**manifest, "metadata": {**manifest["metadata"], "uid": uid}, "status": {}}
         terms = manifest["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         wanted = terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
-        self.pods[name] = replace(d.read_pod(raw), created=self.now, message=wanted)
+        pod = d.read_pod(raw, self.job.name)
+        assert pod is not None
+        self.pods[name] = replace(pod, created=self.now, message=wanted)
         return True
 
     def _delete(self, name: str, uid: str, grace: int | None) -> None:

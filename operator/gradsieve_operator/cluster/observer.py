@@ -20,11 +20,20 @@ from gradsieve_operator.cluster.coordinator import (
 )
 from gradsieve_operator.cluster.hearing import Hearing
 from gradsieve_operator.cluster.planning import Planning
-from gradsieve_operator.decide import CoordinatorStatus, Node, Placer, Pod, Progress, World, read_pod
-from gradsieve_operator.errors import SpecError
+from gradsieve_operator.decide import (
+    CoordinatorStatus,
+    Node,
+    Placer,
+    Pod,
+    Progress,
+    World,
+    part_surplus,
+    read_pod,
+)
+from gradsieve_operator.errors import RecordError, SpecError
 from gradsieve_operator.resources import Manifest, Neighbours
 from gradsieve_operator.spec import Compression, CompressionPolicy, HorovodJob
-from gradsieve_operator.status import recall
+from gradsieve_operator.status import not_later, recall
 
 _TRUST_SECONDS = 60.0
 """For how long a running job's Secrets, and its other children, are taken to be as they were."""
@@ -48,6 +57,8 @@ class Memory:
         refused: why the API server refused a child in the last round.
         objection: why the coordinator refused a roster or a plan in the last round.
         failing_since: when it began to fail to make children, seconds since the epoch; None when it does not.
+        troubled_since: when the operator began to fail to work on the job, of the monotonic clock; None when
+            it does not.
     """
 
     version: str = ""
@@ -58,6 +69,7 @@ class Memory:
     refused: str = ""
     objection: str = ""
     failing_since: float | None = None
+    troubled_since: float | None = None
 
     def expire(self) -> None:
         """Forget what is too old."""
@@ -106,12 +118,13 @@ class Observer:
 
         Raises:
             SpecError: of the job, not even its outline can be read.
+            RecordError: somebody has changed what the operator has recorded of it.
             ApiError: the server did not answer.
         """
         memory.expire()
         (job, invalid), status = _parse(body), body.get("status") or {}
         progress = self._progress(job, status)
-        pods = await self._pods(job)
+        pods, surplus = part_surplus(await self._pods(job), progress)
         if progress.started is None or not memory.secrets:
             await self._read_secrets(job, memory)
         authority = resources.common_authority(job, memory.secrets, ())
@@ -144,12 +157,13 @@ class Observer:
             unresolved=unresolved,
             silence=silence,
             unanswered=unanswered,
+            surplus=surplus,
         )
         return Seen(world, status, coordinator)
 
     def _progress(self, job: HorovodJob, status: Mapping[str, Any]) -> Progress:
         """Return what is recorded, and what was counted since."""
-        progress = recall(status)
+        progress = _recorded(job, status)
         if self._planning is None or progress.waiting_since is None:
             return progress
         counted = self._planning.overtaken(f"{job.namespace}/{job.name}")
@@ -159,7 +173,8 @@ class Observer:
         selector = f"{contract.LABEL_JOB}={job.name}"
         found = await self._api.get(path("v1", "pods", job.namespace), labelSelector=selector)
         # Pods of a deleted job of the same name are somebody else's: the garbage collector's.
-        return tuple(read_pod(raw) for raw in found.get("items") or () if owned(raw, job.uid))
+        raw = (each for each in found.get("items") or () if owned(each, job.uid))
+        return tuple(pod for each in raw if (pod := read_pod(each, job.name)) is not None)
 
     async def _read_secrets(self, job: HorovodJob, memory: Memory) -> None:
         memory.secrets, memory.context = {}, None
@@ -214,6 +229,20 @@ class Observer:
         if self._planning is None or not job.scheduling.planned:
             return None
         return self._planning.placer(job, progress)
+
+
+def _recorded(job: HorovodJob, status: Mapping[str, Any]) -> Progress:
+    """Return what is recorded of ``job``; a new record for one that lets go of all of its pods.
+
+    Raises:
+        RecordError: it cannot be what the operator has written, and the job is not suspended.
+    """
+    try:
+        return not_later(recall(status), time.time())
+    except RecordError:
+        if not job.suspend:
+            raise
+        return Progress()
 
 
 def _leader(pods: Iterable[Pod]) -> Pod | None:

@@ -15,9 +15,10 @@ from gradsieve_operator.cluster.executor import Executor, JobChanged, job_path, 
 from gradsieve_operator.cluster.observer import Memory, Observer, Seen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
+from gradsieve_operator.cluster.trouble import in_words, let_go, worth_saying
 from gradsieve_operator.decide import Decision, Word, decide
 from gradsieve_operator.errors import SpecError
-from gradsieve_operator.status import invalid_status, job_status
+from gradsieve_operator.status import invalid_status, job_status, troubled_status
 
 _AT_ONCE = 20
 """Decisions in a row for one job before the others get their turn."""
@@ -26,7 +27,13 @@ _CHANGED_SECONDS = 0.5
 """Pause before a job that somebody changed while it was decided on is looked at again."""
 
 _WARNINGS = frozenset(
-    {("Admitted", "False"), ("Degraded", "True"), ("Failed", "True"), ("PlanConverged", "False")}
+    {
+        ("Admitted", "False"),
+        ("Degraded", "True"),
+        ("Failed", "True"),
+        ("PlanConverged", "False"),
+        ("ReconcileError", "True"),
+    }
 )
 _ON_THE_WAY = frozenset({"Binding", "Pending", "Preparing", "Suspended", "Waiting"})
 """Reasons of `Admitted` and `PlanConverged` that every job has on its way, or that its author asked for."""
@@ -58,7 +65,8 @@ class Reconciler:
         """Bring one job closer to what its author wants; returns after how many seconds to look again.
 
         Raises:
-            ApiError: the server failed; look again after a pause.
+            Exception: it failed; look again after a pause. What does not pass by itself is said in the job's
+                status, and a job that is suspended loses its pods all the same.
         """
         namespace, name = key
         again: float | None = 0.0
@@ -74,15 +82,23 @@ class Reconciler:
         return again
 
     async def _round_unless_changed(self, key: Key, body: Mapping[str, Any]) -> float | None:
+        memory = self._memory(key, body["metadata"]["uid"])
+        memory.version = str(body["metadata"].get("resourceVersion", ""))
         try:
-            return await self._round(key, body)
+            again = await self._round(key, body, memory)
         except JobChanged as error:
             _log.info("%s/%s: %s", *key, error)
             return _CHANGED_SECONDS
+        except Exception as error:
+            if worth_saying(error, memory):
+                if self._planning is not None:
+                    self._planning.pause("/".join(key))
+                await self._report_trouble(body, error, memory)
+            raise
+        memory.troubled_since = None
+        return again
 
-    async def _round(self, key: Key, body: Mapping[str, Any]) -> float | None:
-        memory = self._memory(key, body["metadata"]["uid"])
-        memory.version = str(body["metadata"].get("resourceVersion", ""))
+    async def _round(self, key: Key, body: Mapping[str, Any], memory: Memory) -> float | None:
         try:
             seen = await self._observer.look(body, memory)
         except SpecError as error:
@@ -127,7 +143,25 @@ class Reconciler:
         if change:
             await write_status(self._api, where, metadata["uid"], change, memory)
         await self._tell(metadata, before, status)
+        if _suspended(body):
+            await let_go(self._api, metadata)
         return 30.0
+
+    async def _report_trouble(self, body: Mapping[str, Any], error: Exception, memory: Memory) -> None:
+        """Say what is wrong, and suspend what shall be suspended; failing at that is no other trouble."""
+        metadata, before = body["metadata"], body.get("status") or {}
+        status = troubled_status(in_words(error), before, now=time.time())
+        change = difference(before, status)
+        where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
+        try:
+            if _suspended(body):
+                await let_go(self._api, metadata)
+            if change:
+                _log.error("%s/%s", metadata["namespace"], metadata["name"], exc_info=error)
+                await write_status(self._api, where, metadata["uid"], change, memory)
+            await self._tell(metadata, before, status)
+        except (ApiError, JobChanged) as other:
+            _log.warning("%s/%s: not said: %s", metadata["namespace"], metadata["name"], other)
 
     async def _tell(
         self, metadata: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
@@ -164,6 +198,12 @@ class Reconciler:
         if self._planning is not None:
             self._planning.leave("/".join(key))
         self._memories.pop(key, None)
+
+
+def _suspended(body: Mapping[str, Any]) -> bool:
+    """Whether a job of which nothing else may be readable is suspended."""
+    spec = body.get("spec")
+    return isinstance(spec, Mapping) and spec.get("suspend") is True
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from gradsieve_operator.decide.decision import decide
 from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.members import silence_limit
 from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.decide.surplus import part_surplus
 from gradsieve_operator.decide.world import (
     CoordinatorStatus,
     Node,
@@ -48,6 +49,7 @@ __all__ = [
     "World",
     "decide",
     "in_force",
+    "part_surplus",
     "read_pod",
     "silence_limit",
 ]

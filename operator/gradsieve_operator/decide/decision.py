@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gradsieve_operator.decide.actions import Decision
 from gradsieve_operator.decide.admission import admit
-from gradsieve_operator.decide.endings import after_the_end, suspended
+from gradsieve_operator.decide.endings import after_the_end, delete, suspended
 from gradsieve_operator.decide.running import keep_running
 from gradsieve_operator.decide.world import World
 
@@ -14,10 +16,16 @@ def decide(world: World) -> Decision:
 
     It looks at nothing but ``world``: whatever happened before, in whichever order, and wherever an operator
     was killed, the same world leads to the same decision. A decision is carried out once; then the world is
-    looked at anew.
+    looked at anew. Surplus pods go first, whatever else is done, and whether or not a coordinator answers.
     """
     if world.job.deleted:
         return Decision((), world.progress)
+    surplus = tuple(delete(pod, world) for pod in world.surplus)
+    decision = _decide(world)
+    return replace(decision, actions=(*surplus, *decision.actions)) if surplus else decision
+
+
+def _decide(world: World) -> Decision:
     if world.progress.finished is not None:
         return after_the_end(world)
     if world.job.suspend:

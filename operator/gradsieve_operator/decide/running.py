@@ -179,10 +179,10 @@ def _resume(world: World) -> Decision | None:
     if coordinator is None or coordinator.state != contract.STATE_LOST:
         return None
     members = taking_part(world)
-    if members is None or coordinator.generation != progress.roster:
+    if members is None or coordinator.generation < progress.roster:
         return None
     same = roster_digest(world, members) == progress.members
     if not same or any(slot.host not in coordinator.connected for slot, _ in members):
         return None
-    anew = _with(world, replace(progress, roster=progress.roster + 1))
+    anew = _with(world, replace(progress, roster=coordinator.generation + 1))
     return _another_restart(anew, Word("RanksLost", coordinator.message or "the ranks were lost"))

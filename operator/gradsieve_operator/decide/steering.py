@@ -47,7 +47,7 @@ def steer(world: World) -> Decision:
     progress = noticed(world)
     if members is not None:
         progress = _next_roster(world, members, progress)
-    progress = _next_plan(compression, progress)
+    progress = _next_plan(compression, world, progress)
     actions: list[Action] = []
     if (progress.roster, progress.plan_generation) != (world.progress.roster, world.progress.plan_generation):
         actions.append(Record(progress))
@@ -113,23 +113,26 @@ def _next_roster(world: World, members: Sequence[tuple[Slot, Pod]], progress: Pr
     if digest == progress.members:
         return progress
     filled = {slot.host for slot, _ in members}
+    known = 0 if world.coordinator is None else world.coordinator.generation
     return replace(
         progress,
         generation=latest_generation(world),
         attempt=latest_attempt(world),
-        roster=max(latest_generation(world), progress.roster + 1),
+        # A record that was lost or taken back must not send what the coordinator takes for old.
+        roster=max(latest_generation(world), progress.roster + 1, known + 1),
         members=digest,
         absent=tuple(slot.host for slot in slots(world.job) if slot.host not in filled),
         sizes=tuple((group.name, group.replicas) for group in world.job.groups),
     )
 
 
-def _next_plan(compression: Compression, progress: Progress) -> Progress:
+def _next_plan(compression: Compression, world: World, progress: Progress) -> Progress:
     digest = requests.plan_digest(compression)
     changed = digest not in ("", progress.plan)
+    known = 0 if world.coordinator is None or not changed else world.coordinator.plan_generation
     return replace(
         progress,
         compression=compression,
         plan=digest,
-        plan_generation=progress.plan_generation + changed,
+        plan_generation=max(progress.plan_generation, known) + changed,
     )

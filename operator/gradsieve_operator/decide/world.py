@@ -13,7 +13,6 @@ from typing import Any
 from gradsieve_operator import contract
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.resources import (
-    ATTEMPT_ANNOTATION,
     AUTHORITY_ANNOTATION,
     ORIGIN_ANNOTATION,
     Manifest,
@@ -144,7 +143,7 @@ class World:
     Attributes:
         job: as its author wants it now.
         progress: what the operator itself has recorded in the job's status.
-        pods: all pods of the job, ended and deleting ones included.
+        pods: all pods of the job that count, ended and deleting ones included.
         children: kind and name of everything else that the job has.
         authority: fingerprint behind its certificates; None when some are missing or do not go together.
         certified: hosts that have a certificate.
@@ -161,6 +160,7 @@ class World:
         silence: seconds for which the coordinator has left call after call without an answer, although it
             could have answered.
         unanswered: seconds since it last gave an answer that makes sense, whosever fault that is.
+        surplus: living pods of places that others of ``pods`` fill.
     """
 
     job: HorovodJob
@@ -180,19 +180,26 @@ class World:
     unresolved: str = ""
     silence: float = 0.0
     unanswered: float = 0.0
+    surplus: tuple[Pod, ...] = ()
 
 
 def timestamp(text: object) -> float:
-    """Return the seconds of an RFC 3339 time; 0 for none."""
-    return dt.datetime.fromisoformat(text).timestamp() if isinstance(text, str) and text else 0.0
+    """Return the seconds of an RFC 3339 time; 0 for none, and for one that no clock shows (the year 0)."""
+    try:
+        return dt.datetime.fromisoformat(text).timestamp() if isinstance(text, str) and text else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
 
 
-def read_pod(raw: Mapping[str, Any]) -> Pod:
-    """Return what matters of a pod as the API server returns it."""
+def read_pod(raw: Mapping[str, Any], job: str) -> Pod | None:
+    """Return what matters of a pod of ``job`` as the API server returns it; None if its name is not ours.
+
+    Which place it fills is read from its name: labels can be edited.
+    """
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
-    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    role = labels.get(contract.LABEL_ROLE, "")
-    worker = role == contract.ROLE_WORKER
+    notes, named = metadata.get("annotations") or {}, contract.read_pod_name(job, metadata["name"])
+    if named is None:
+        return None
     conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
     state = _our_container(spec, status).get("state") or {}
     ended = state.get("terminated") or {}
@@ -201,13 +208,11 @@ def read_pod(raw: Mapping[str, Any]) -> Pod:
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
-        role=role,
-        host=spec.get("hostname", ""),
-        group=labels.get(contract.LABEL_GROUP, ""),
-        index=int(labels.get(contract.LABEL_INDEX, 0)),
-        generation=int(
-            labels.get(contract.LABEL_GENERATION, 0) if worker else notes.get(ATTEMPT_ANNOTATION, 0)
-        ),
+        role=named.role,
+        host=named.host,
+        group=named.group,
+        index=named.index,
+        generation=named.generation,
         node=spec.get("nodeName", ""),
         phase=status.get("phase", "Pending"),
         deleting="deletionTimestamp" in metadata,

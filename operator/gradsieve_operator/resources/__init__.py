@@ -2,7 +2,6 @@
 
 from gradsieve_operator.resources.coordinator import coordinator, coordinator_template
 from gradsieve_operator.resources.metadata import (
-    ATTEMPT_ANNOTATION,
     AUTHORITY_ANNOTATION,
     ORIGIN_ANNOTATION,
     Manifest,
@@ -17,7 +16,6 @@ from gradsieve_operator.resources.shared import Neighbours, shared_children
 from gradsieve_operator.resources.workers import worker
 
 __all__ = [
-    "ATTEMPT_ANNOTATION",
     "AUTHORITY_ANNOTATION",
     "ORIGIN_ANNOTATION",
     "Manifest",

@@ -8,13 +8,13 @@ from typing import Any
 from gradsieve_operator.decide import Decision, World
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.status import summary
-from gradsieve_operator.status.conditions import conditions, invalid, merged
-from gradsieve_operator.status.recorded import recall, record
+from gradsieve_operator.status.conditions import conditions, invalid, merged, troubled
+from gradsieve_operator.status.recorded import not_later, recall, record
 from gradsieve_operator.status.times import written
 
 _OF_GROUPS = frozenset({"desired", "workerGroups", "plan"})
 
-__all__ = ["invalid_status", "job_status", "recall", "record"]
+__all__ = ["invalid_status", "job_status", "not_later", "recall", "record", "troubled_status"]
 
 
 def job_status(
@@ -62,3 +62,18 @@ def invalid_status(
             previous.get("conditions") or [], invalid(str(error)), generation=generation, now=now
         ),
     }
+
+
+def troubled_status(problem: str, previous: Mapping[str, Any], *, now: float) -> dict[str, Any]:
+    """Return what changes in the status of a job that the operator fails to work on, for its own reasons.
+
+    ``observedGeneration`` stays: what is asked for now was not looked at.
+
+    Args:
+        problem: what went wrong, in words.
+        previous: the status before.
+        now: the time.
+    """
+    known, seen = previous.get("conditions") or [], previous.get("observedGeneration") or 0
+    current = troubled(problem, known)
+    return {"conditions": merged(known, current, generation=seen, now=now)}

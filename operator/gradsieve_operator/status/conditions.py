@@ -23,9 +23,16 @@ TYPES = (
     "Complete",
     "Failed",
 )
+RECONCILE_ERROR = "ReconcileError"
+"""Of a job that the operator fails to work on; jobs that it never failed on have no such condition."""
+
+MOST_CONDITIONS = 16
+"""What the schema allows. Those of others have what ours leave."""
+
 STALE_SECONDS = 60.0
 """Telemetry that is older says nothing about now."""
 _MOST_NAMED = 8
+_LONGEST_MESSAGE = 4096
 _OVER = "the job has ended"
 
 
@@ -59,6 +66,7 @@ def conditions(world: World, decision: Decision, previous: Mapping[str, Any]) ->
         _degraded(decision),
         _ended("Complete", decision, known, succeeded=True),
         _ended("Failed", decision, known, succeeded=False),
+        *_reconciled(known),
     ]
 
 
@@ -67,7 +75,8 @@ def merged(
 ) -> list[dict[str, Any]]:
     """Return the list for the status: the time of transition is kept where the status is the same.
 
-    Conditions of types that are not among ``current`` (set by others) are kept as they are.
+    Conditions of types that are not among ``current`` are kept as they are: ours, and of those that others
+    have set as many as there is room for.
     """
     known = {condition["type"]: condition for condition in previous}
     result = []
@@ -84,7 +93,10 @@ def merged(
                 "message": condition.message,
             }
         )
-    return result + [dict(condition) for condition in known.values()]
+    ours = [dict(condition) for kind, condition in known.items() if kind in (*TYPES, RECONCILE_ERROR)]
+    theirs = [dict(condition) for kind, condition in known.items() if kind not in (*TYPES, RECONCILE_ERROR)]
+    # Room for our own, of which some may not have been said yet.
+    return result + ours + theirs[: MOST_CONDITIONS - len(TYPES) - 1]
 
 
 def invalid(problem: str) -> list[Condition]:
@@ -93,6 +105,29 @@ def invalid(problem: str) -> list[Condition]:
         Condition("Admitted", "False", "InvalidSpec", problem),
         Condition("Running", "False", "InvalidSpec", problem),
     ]
+
+
+def troubled(problem: str, previous: Iterable[Mapping[str, Any]]) -> list[Condition]:
+    """Return the conditions of a job that the operator fails to work on.
+
+    Args:
+        problem: what went wrong, in words.
+        previous: its conditions before: only of ranks that ran last nobody knows now whether they do.
+    """
+    said = problem[:_LONGEST_MESSAGE]
+    condition = Condition(RECONCILE_ERROR, "True", "UnexpectedError", said)
+    ran = any(each["type"] == "Running" and each["status"] == "True" for each in previous)
+    unknown = Condition(
+        "Running", "Unknown", RECONCILE_ERROR, f"the operator fails to work on the job: {said}"
+    )
+    return [unknown, condition] if ran else [condition]
+
+
+def _reconciled(known: Mapping[str, Any]) -> list[Condition]:
+    """Return that a job that the operator failed to work on is worked on again; nothing of others."""
+    if RECONCILE_ERROR not in known:
+        return []
+    return [Condition(RECONCILE_ERROR, "False", "Reconciled", "the operator works on the job again")]
 
 
 def _suspended(world: World) -> Condition:

@@ -7,7 +7,8 @@ from typing import Any
 
 from gradsieve_operator import contract
 from gradsieve_operator.decide import Decision, Pod, World
-from gradsieve_operator.status.times import read, written
+from gradsieve_operator.decide.world import timestamp
+from gradsieve_operator.status.times import written
 
 SAMPLE_SECONDS = 10.0
 """A newer sample takes the place of one of that age only: each is a write to the API server."""
@@ -66,8 +67,8 @@ def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
     if not sample:
         return None if before is None else dict(before)
     taken = float(sample["time"])
-    last = read(before.get("lastSampleTime")) if before else None
-    soon = last is not None and last <= taken < last + SAMPLE_SECONDS
+    last = timestamp(before.get("lastSampleTime")) if before else 0.0
+    soon = last <= taken < last + SAMPLE_SECONDS
     if before and soon and decision.progress.finished is None:
         return dict(before)
     step, wait = float(sample["stepSeconds"]), float(sample["waitSeconds"])
