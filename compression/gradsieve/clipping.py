@@ -48,6 +48,10 @@ class ClippedFeedback:
         """Undo the step."""
         self._inner.rollback()
 
+    def waiting(self) -> float:
+        """See :class:`gradsieve.residual.ErrorFeedback`."""
+        return self._inner.waiting()
+
     def state_dict(self) -> dict[str, Any]:
         """Return the inner state: clipping remembers nothing."""
         return self._inner.state_dict()

@@ -14,6 +14,7 @@ from gradsieve.kernels.magnitude import all_finite
 from gradsieve.policies import LayerPolicy, Outcome
 from gradsieve.policies.energy import kept_energy_gain
 from gradsieve.policies.sole import SoleLayer
+from gradsieve.selection import Selection
 
 
 class LayerCompressor:
@@ -80,6 +81,21 @@ class LayerCompressor:
         self._feedback.keep(selection, sent_values(selection.values, self._config.value_dtype))
         self._next_threshold = selection.threshold
         return encode(selection, self._elements, self._config.value_dtype)
+
+    def abstain(self) -> Tensor:
+        """Return a payload without entries, for a step that this tensor takes no part in: a frozen layer.
+
+        Residual, threshold and policy stay as they are, whether the step is committed or rolled back.
+        """
+        self.rollback()
+        self.refused = False
+        self.kept = 0
+        nothing = Selection(torch.empty(0, dtype=torch.int64), torch.empty(0), 0.0)
+        return encode(nothing, self._elements, self._config.value_dtype)
+
+    def waiting(self) -> float:
+        """Return the L2 norm of what waits in the committed residual, in unscaled gradient units."""
+        return self._feedback.waiting()
 
     def commit(self) -> None:
         """Make the step final: what was sent has arrived. Doing it twice changes nothing."""

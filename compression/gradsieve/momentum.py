@@ -31,20 +31,25 @@ class MomentumCorrection:
     masking: forget the velocity of an entry when it is sent (momentum factor masking), which keeps old
         directions from being applied late. Then an entry has momentum only while it waits: at density 1
         nothing waits, and training is SGD without momentum. Without masking it is SGD with momentum there.
+    allow_double_momentum: do not refuse an optimizer that has momentum (or betas) of its own.
 
     Raises ConfigurationError if a field is out of range.
     """
 
     momentum: float = 0.9
     masking: bool = True
+    allow_double_momentum: bool = False
 
     def __post_init__(self) -> None:
         if not is_number(self.momentum) or not 0 <= self.momentum < 1:
             raise ConfigurationError(
                 f"MomentumCorrection: momentum={self.momentum!r} must be a number in [0, 1)"
             )
-        if not isinstance(self.masking, bool):
-            raise ConfigurationError(f"MomentumCorrection: masking={self.masking!r} must be True or False")
+        for name in ("masking", "allow_double_momentum"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigurationError(
+                    f"MomentumCorrection: {name}={getattr(self, name)!r} must be True or False"
+                )
 
 
 class Velocity(TwoBuffers):
@@ -130,6 +135,10 @@ class MomentumFeedback:
         """Undo the step, bit for bit."""
         self._inner.rollback()
         self._velocity.rollback()
+
+    def waiting(self) -> float:
+        """See :class:`gradsieve.residual.ErrorFeedback`."""
+        return self._inner.waiting()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the inner state and ``velocity``."""

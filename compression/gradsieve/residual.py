@@ -40,6 +40,10 @@ class ErrorFeedback(Protocol):
         """Undo the step."""
         ...
 
+    def waiting(self) -> float:
+        """Return the L2 norm of the committed residual."""
+        ...
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs."""
         ...
@@ -80,6 +84,10 @@ class Residual(TwoBuffers):
         self._accumulated.leave_rest(selection, sent)
         self._open = True
 
+    def waiting(self) -> float:
+        """Return the L2 norm of the committed residual."""
+        return float(self._committed.norm())
+
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"residual": fp32 [N]}``, a copy of the committed residual."""
         return {"residual": self._committed.clone()}
@@ -115,6 +123,10 @@ class NoResidual:
 
     def rollback(self) -> None:
         """Do nothing."""
+
+    def waiting(self) -> float:
+        """Return 0: nothing waits."""
+        return 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """Return an empty state."""

@@ -52,6 +52,10 @@ class RoundedResidual(TwoBuffers):
         self._pending.copy_(self._accumulated.tensor().clamp_(-_LARGEST, _LARGEST))
         self._open = True
 
+    def waiting(self) -> float:
+        """Return the L2 norm of the committed residual."""
+        return float(self._committed.float().norm())
+
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"residual": bf16 [N]}``, a copy of the committed residual."""
         return {"residual": self._committed.clone()}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, ParamSpec, Protocol
 
 from torch import Tensor
+from torch.nn import Parameter
 
 import gradsieve
 from gradsieve.config.constructors import NotACompressor, constructor, settings_of
@@ -95,6 +96,9 @@ class HorovodCompressor:
             ExchangeError, PayloadError: see `Transaction.finish`.
         """
         if ctx is None:  # a sparse embedding gradient, which Horovod reduces by itself
+            optimizer, parameter = seam.caller(self, depth=_FRAMES_TO_HOROVOD)
+            if isinstance(parameter, Parameter):
+                Transaction.of(optimizer, self).check_sparse_embedding(parameter, tensor)
             return tensor
         return ctx.transaction.finish(tensor, ctx)
 
@@ -186,12 +190,14 @@ def _horovod_compressor(constructor: Any, density: float, settings: dict[str, An
 
 
 def statistics(optimizer: Any) -> StepStatistics:
-    """Bytes and densities of the optimizer's last completed step on this rank.
+    """Bytes and densities of the optimizer's last completed step on this rank, and what waits now in the
+    residuals of frozen parameters.
 
     Raises:
         ConfigurationError: the optimizer has no gradsieve compressor.
     """
-    return transaction_of(optimizer).counter.last
+    transaction = transaction_of(optimizer)
+    return dataclasses.replace(transaction.counter.last, waiting=transaction.waiting())
 
 
 def transaction_of(optimizer: Any) -> Transaction:

@@ -44,6 +44,7 @@ class Entry:
     velocity: Velocity | None = None
     phase: Phase = Phase.IDLE
     exchanged: weakref.ref[Tensor] | None = None  # the gradient that holds the mean
+    held: bool = False  # frozen, and no rank sent anything: the parameter must not be updated
 
     @classmethod
     def of(cls, name: str, parameter: Parameter, config: CompressionConfig, policy: Policy) -> Entry:
@@ -57,16 +58,26 @@ class Entry:
         dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
         return cls(name, parameter, velocity=Velocity(config.momentum.momentum, elements, device, dtype))
 
+    @property
+    def frozen(self) -> bool:
+        """Whether the parameter was frozen after the optimizer was made."""
+        return not self.parameter.requires_grad
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the parameter's gradient is another tensor than the one that the exchange left."""
+        return self.exchanged is None or self.parameter.grad is not self.exchanged()
+
     def commit(self) -> None:
         """The optimizer has stepped."""
-        self.phase = Phase.IDLE
+        self.phase, self.held = Phase.IDLE, False
         for state in (self.layer, self.velocity):
             if state is not None:
                 state.commit()
 
     def rollback(self) -> None:
         """The step was never applied."""
-        self.phase = Phase.IDLE
+        self.phase, self.held = Phase.IDLE, False
         for state in (self.layer, self.velocity):
             if state is not None:
                 state.rollback()

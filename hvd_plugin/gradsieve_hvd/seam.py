@@ -10,6 +10,7 @@ reads a private attribute of Horovod.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any, cast
@@ -21,7 +22,10 @@ from torch.optim import Optimizer
 
 from gradsieve.errors import ConfigurationError
 
+from .tensors import require_known_dtype
+
 _FRAMES_ABOVE_COMPRESS = 2  # compress <- (list comprehension <-) _allreduce_grad_async
+_FRAMES_ABOVE_HOOKS = 8  # hook <- torch's wrapper of step <- Horovod's step; the rest is room for others'
 
 
 def caller(compressor: object, depth: int) -> tuple[Any, object]:
@@ -46,29 +50,6 @@ def caller(compressor: object, depth: int) -> tuple[Any, object]:
         "across ranks. Pass the compressor as hvd.DistributedOptimizer(..., compression=...); "
         "hvd.allreduce() cannot use it."
     )
-
-
-def check_supported(optimizer: Any) -> None:
-    """Refuse the ways of using Horovod in which a gradient could not be paired or summed.
-
-    Raises:
-        ConfigurationError: Adasum, a reduction other than Average and Sum, or ``sparse_as_dense``.
-    """
-    import horovod.torch as hvd
-
-    op = getattr(optimizer, "op", hvd.Adasum)  # only the Adasum optimizer has no op
-    if op not in (hvd.Average, hvd.Sum):
-        raise ConfigurationError(
-            f"op={reduction_name(op)} cannot be combined with gradsieve: sparse gradients can be averaged "
-            "or summed. "
-            "Use op=hvd.Average or op=hvd.Sum, or train without compression."
-        )
-    if optimizer.sparse_as_dense:
-        raise ConfigurationError(
-            "sparse_as_dense=True hands compressors a copy that cannot be traced back to its parameter. "
-            "Leave it out (sparse embedding gradients then travel as Horovod's sparse allreduce), or build "
-            "the embedding with sparse=False."
-        )
 
 
 def reduction_name(op: Any) -> str:
@@ -143,6 +124,25 @@ def backward_reached(optimizer: Any, parameter: Parameter) -> bool:
     return bool(optimizer._allreduce_delay[parameter] < optimizer.backward_passes_per_step)
 
 
+def will_synchronize(optimizer: Any) -> bool:
+    """Whether, seen from a step pre-hook, ``step()`` is still going to exchange gradients before the update.
+
+    ``step()`` runs the hooks twice: before its ``synchronize()``, and (as the optimizer that it derives from)
+    after it. The second time ``step`` itself is among the callers.
+    """
+    if not optimizer._should_synchronize:
+        return False
+    step = inspect.unwrap(type(optimizer).step).__code__
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES_ABOVE_HOOKS):
+        if frame.f_code is step:
+            return False
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return True
+
+
 def everything_submitted(optimizer: Any) -> bool:
     """Whether each reduced parameter has a collective in flight, so that ``synchronize()`` will add none."""
     submitted: set[Parameter] = set()
@@ -173,13 +173,17 @@ def adopt_added_parameters(optimizer: Any) -> bool:
 
     Returns:
         Whether there were any.
+
+    Raises:
+        ConfigurationError: one is of a type that cannot be exchanged.
     """
     added = False
     for i, group in enumerate(optimizer.param_groups):
         for j, parameter in enumerate(group["params"]):
             if not parameter.requires_grad or parameter in optimizer._requires_update:
                 continue
-            optimizer._parameter_names.setdefault(parameter, f"added.{i}.{j}")
+            name = optimizer._parameter_names.setdefault(parameter, f"added.{i}.{j}")
+            require_known_dtype(name, parameter.dtype)
             optimizer._allreduce_delay[parameter] = optimizer.backward_passes_per_step
             if optimizer._groups is not None:
                 optimizer._p_to_group[parameter] = (parameter,)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -16,6 +17,8 @@ class StepStatistics:
     dense_bytes: int = 0  # gradients below the size threshold, as handed to Horovod's all-reduce
     kept: int = 0  # entries this rank selected
     elements: int = 0  # elements of its compressed tensors
+    waiting: Mapping[str, float] = field(default_factory=dict)
+    """L2 norm of the residual of each frozen parameter (``requires_grad=False``), by name."""
 
     @property
     def density(self) -> float:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from gradsieve import Payload
+from gradsieve.errors import ConfigurationError
+from gradsieve.kernels.magnitude import all_finite
 
 _REDUCIBLE = (
     torch.float32,
@@ -14,6 +16,22 @@ _REDUCIBLE = (
     torch.int32,
     torch.int64,
 )  # bf16 is missing in Horovod
+_TRAINABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+def require_known_dtype(name: str, dtype: torch.dtype) -> None:
+    """Refuse parameters whose gradients cannot be exchanged without losing part of them.
+
+    Raises:
+        ConfigurationError: complex numbers, 8-bit floats.
+    """
+    if dtype not in _TRAINABLE:
+        known = ", ".join(str(known) for known in _TRAINABLE)
+        raise ConfigurationError(
+            f"parameter '{name}' is {dtype}, which gradsieve cannot exchange: known are {known}. Keep a "
+            "complex parameter as two real ones (torch.view_as_real), or leave it out of the distributed "
+            "optimizer and reduce its gradient yourself."
+        )
 
 
 def token(gradient: Tensor) -> Tensor:
@@ -32,9 +50,13 @@ def reducible(gradient: Tensor) -> Tensor:
     return known.contiguous()
 
 
-def sum_into(gradient: Tensor, payloads: list[Payload], factor: float) -> None:
+def sum_into(gradient: Tensor, payloads: list[Payload], factor: float) -> bool:
     """Overwrite ``gradient`` (any shape, strides, dtype) with ``factor`` times the sum of the payloads, in
     the order of ranks.
+
+    Returns:
+        Whether all of it is finite. It is read for that only if the payloads' largest magnitudes could add up
+        to more than its dtype holds.
     """
     in_place = gradient.dtype == torch.float32 and gradient.is_contiguous()
     total = (
@@ -47,3 +69,5 @@ def sum_into(gradient: Tensor, payloads: list[Payload], factor: float) -> None:
         payload.add_into(total, factor)
     if not in_place:
         gradient.copy_(total.view(gradient.shape))
+    most = abs(factor) * sum(payload.largest for payload in payloads)
+    return most < 0.99 * torch.finfo(gradient.dtype).max or all_finite(gradient)

@@ -21,19 +21,19 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradsieve import LayerCompressor, Policy, Steering, codec
-from gradsieve.errors import GradsieveError
-from gradsieve.kernels.magnitude import all_finite
+from gradsieve import Policy, Steering
 
 from . import seam
 from .control.plan import has_coordinator
 from .drain import Drain, empty_exchange_seconds
 from .entries import Entry, Phase, Ticket
-from .exchange import Allgather, wait_for
-from .nonfinite import NonFiniteLog
+from .exchange import wait_for
+from .second_synchronize import agree_are_new, digest_of
 from .settings_check import compare_settings, settings_of, warn_if_all_dense
 from .step_counter import StepCounter
-from .tensors import reducible, sum_into, token
+from .supported import check_supported, refuse_closure
+from .tensor_exchange import TensorExchange
+from .tensors import token
 from .watchdog import overdue, watch
 from .weights_check import WeightsCheck
 
@@ -60,12 +60,13 @@ class Transaction:
     _watched: bool = False
     _number: int | None = None  # tells optimizers apart, the same on all ranks
     _unapplied: bool = False  # some tensor was exchanged and the optimizer has not stepped since
+    _repeated: set[Parameter] = field(default_factory=set)  # of tickets under way that repeat an exchange
 
     def __post_init__(self) -> None:
-        seam.check_supported(self.optimizer)
+        check_supported(self.optimizer, self.compressor.config)
         self._steering = Steering() if has_coordinator() else None
         self.policy = self.new_policy()
-        self._nonfinite = NonFiniteLog()
+        self._tensors = TensorExchange(self.optimizer, self.compressor, self.counter)
         self._drain = Drain()
         self._weights_check = WeightsCheck(
             self.optimizer, self.compressor.check_weights_every, self.compressor.timeout_seconds
@@ -79,7 +80,7 @@ class Transaction:
 
         Raises:
             ConfigurationError: the optimizer is used in a way that gradsieve cannot serve (see
-                `seam.check_supported`).
+                `check_supported`).
         """
         existing: Transaction | None = getattr(optimizer, _ATTRIBUTE, None)
         if existing is None:
@@ -110,52 +111,45 @@ class Transaction:
         ticket.
 
         1. First call of all: compare settings across ranks.
-        2. A gradient that was exchanged and is still the same (a second ``synchronize()``, clipped in between
-           or not): send nothing.
+        2. A gradient that was exchanged, and no backward pass since (a second ``synchronize()``, clipped in
+           between or not): send nothing, unless all ranks agree that it is a new one, set by hand.
         3. A new gradient while the last was never applied (the step was skipped): roll all tensors of that
            step back.
-        4. Below the size threshold: the gradient itself goes into Horovod's all-reduce (bf16 as fp32).
-        5. Else: add the residual, select, encode, start a named allgather of the payload.
+        4. Exchange it: see `TensorExchange.start`.
         """
         self._compare_settings()
         if parameter not in self.entries:
             name = seam.name_of(self.optimizer, parameter)
             self.entries[parameter] = Entry.of(name, parameter, self.compressor.config, self.policy)
         entry = self.entries[parameter]
-        if entry.phase is not Phase.IDLE:
-            if entry.phase is Phase.EXCHANGED and not self._is_new(entry, gradient):
-                return token(gradient), Ticket(self, entry, gradient, repeated=True)
-            self._skip_step()
-        elif seam.backward_reached(self.optimizer, parameter) and self._unapplied:
+        came_from_backward = seam.backward_reached(self.optimizer, parameter)
+        if entry.phase is Phase.EXCHANGED and not came_from_backward and not self._are_new():
+            self._repeated.add(parameter)
+            return token(gradient), Ticket(self, entry, gradient, repeated=True)
+        if entry.phase is not Phase.IDLE or (came_from_backward and self._unapplied):
             self._skip_step()
         entry.phase = Phase.IN_FLIGHT
-        sent, ticket = (
-            self._start_dense(entry, gradient)
-            if entry.layer is None
-            else self._start_sparse(entry, entry.layer, gradient)
-        )
+        sent, ticket = self._tensors.start(self, entry, gradient)
         self.open_tickets[parameter] = ticket
         if self.control is not None:
             self.control.clock.worked()
         return sent, ticket
 
-    def _is_new(self, entry: Entry, gradient: Tensor) -> bool:
-        same_tensor = entry.exchanged is not None and entry.exchanged() is gradient
-        return not same_tensor or seam.backward_reached(self.optimizer, entry.parameter)
-
-    def _start_dense(self, entry: Entry, gradient: Tensor) -> tuple[Tensor, Ticket]:
-        if self.compressor.nonfinite == "raise":
-            self._nonfinite.check_local(entry.name, gradient)
-        self.counter.add_dense(gradient)
-        scale = 1.0 if entry.velocity is None else self.compressor.loss_scale()
-        return reducible(gradient), Ticket(self, entry, gradient, scale)
-
-    def _start_sparse(self, entry: Entry, layer: LayerCompressor, gradient: Tensor) -> tuple[Tensor, Ticket]:
-        scale = self.compressor.loss_scale()
-        payload = layer.compress(gradient, step=self.step, unscale=1.0 / scale)
-        gather = Allgather(payload, entry.name, self.optimizer.process_set)
-        self.counter.add_payload(payload, layer.kept, gradient.numel())
-        return token(gradient), Ticket(self, entry, gradient, scale, gather)
+    def _are_new(self) -> bool:
+        """Whether gradients that come again without a backward pass are new ones; all ranks agree on it, once
+        in a ``synchronize()``.
+        """
+        if self._repeated:
+            return False
+        exchanged = [entry for entry in self.entries.values() if entry.phase is Phase.EXCHANGED]
+        exchanged.sort(key=lambda entry: entry.name)
+        gradients = (
+            torch.zeros_like(entry.parameter) if entry.parameter.grad is None else entry.parameter.grad
+            for entry in exchanged
+        )
+        mine = digest_of(gradients, any(entry.replaced for entry in exchanged))
+        process_set, timeout = self.optimizer.process_set, self.compressor.timeout_seconds
+        return agree_are_new(mine, self._tensors.nonfinite.refused, process_set, timeout)
 
     def _compare_settings(self) -> None:
         if not self._settings_compared:
@@ -185,6 +179,7 @@ class Transaction:
         """
         entry, gradient = ticket.entry, ticket.gradient
         if ticket.repeated:
+            self._repeated.discard(entry.parameter)
             return gradient
         self._drain.begin(self.open_tickets.values())
         self.open_tickets.pop(entry.parameter, None)
@@ -192,9 +187,10 @@ class Transaction:
         if self.control is not None:
             self.control.clock.arrived()
         if gathered is None:
-            self._finish_dense(reduced, ticket)
+            self._tensors.finish_dense(reduced, ticket)
         else:
-            self._finish_sparse(ticket, gathered)
+            self._drain.arrived(ticket, gathered.numel())
+            self._tensors.finish_sparse(gathered, ticket)
         if self.control is not None:
             self.control.clock.worked()
         if not self.open_tickets:
@@ -204,45 +200,27 @@ class Transaction:
         entry.exchanged = weakref.ref(gradient)
         return gradient
 
-    def _finish_dense(self, reduced: Tensor, ticket: Ticket) -> None:
-        if self.compressor.nonfinite == "raise":
-            self._nonfinite.check_reduced(reduced)
-        velocity, gradient = ticket.entry.velocity, ticket.gradient
-        if velocity is not None and all_finite(reduced):
-            reduced = velocity.advance(reduced, 1.0 / ticket.scale).mul(ticket.scale).view(gradient.shape)
-            velocity.keep()
-        if reduced is not gradient:
-            gradient.copy_(reduced)
-
-    def _finish_sparse(self, ticket: Ticket, gathered: Tensor) -> None:
-        ranks = self.optimizer.process_set.size()
-        self.counter.add_received(gathered)
-        self._drain.arrived(ticket, gathered.numel())
-        try:
-            payloads = codec.split(gathered, ranks, ticket.gradient.numel())
-        except GradsieveError as error:
-            error.add_note(f"while decoding the gradient of '{ticket.entry.name}'")
-            raise
-        refused = [rank for rank, payload in enumerate(payloads) if payload.refused]
-        if refused:
-            self._nonfinite.add_refusals(ticket.entry.name, refused)
-            ticket.gradient.fill_(
-                torch.nan
-            )  # a loss scaler must see it, and nothing may ever be trained with it
-            return
-        divisor = ranks if seam.reduction_name(self.optimizer.op) == "Average" else 1
-        sum_into(ticket.gradient, payloads, ticket.scale / divisor)
+    def check_sparse_embedding(self, parameter: Parameter, reduced: Tensor) -> None:
+        """See `TensorExchange.check_sparse_embedding`."""
+        self._tensors.check_sparse_embedding(parameter, reduced)
 
     # -- the step --
 
-    def _before_step(self, *_: Any) -> None:
+    def _before_step(self, _: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Optimizer step pre-hook. Horovod's optimizer runs it twice: before its ``synchronize()`` and after,
         before the update.
 
+        1. Adopt parameters that were added; wait for what is in flight.
+        2. After ``synchronize()``: raise if a gradient must not be applied. Not before, as the one that is
+           about to be exchanged may be a new one.
+        3. Take the gradients of frozen parameters away, so that neither momentum nor weight decay moves them.
+
         Raises:
+            ConfigurationError: a closure, or added parameters that cannot be exchanged.
             NonFiniteGradient: on all ranks, here rather than in ``decompress``: now all of Horovod's handles
                 are finished.
         """
+        refuse_closure(arguments, keywords)
         if seam.adopt_added_parameters(self.optimizer) and self._unapplied:
             self.optimizer.synchronize()  # the user's own call came before Horovod knew of the new ones
         in_flight = [ticket.gather for ticket in self.open_tickets.values() if ticket.gather is not None]
@@ -251,8 +229,13 @@ class Transaction:
             self._drain.begin(self.open_tickets.values())
             wait_for(in_flight, self.compressor.timeout_seconds)
             self._drain.end()
-        if self.compressor.nonfinite == "raise" and self._unapplied:
-            self._nonfinite.raise_if_any(self.optimizer.process_set, self.compressor.timeout_seconds)
+        if seam.will_synchronize(self.optimizer):
+            return
+        if self.compressor.nonfinite == "raise":
+            self._tensors.nonfinite.raise_if_any(self.optimizer.process_set, self.compressor.timeout_seconds)
+        for entry in self.entries.values():
+            if entry.held:
+                entry.parameter.grad = None
 
     def _after_step(self, *_: Any) -> None:
         """Optimizer step post-hook, also run twice: the update has been made, so what was sent has been
@@ -267,7 +250,7 @@ class Transaction:
         if measured is not None:
             self.policy.observe_exchange(*measured)
         self.policy.commit()
-        self._nonfinite.clear()
+        self._tensors.nonfinite.clear()
         self.counter.close_step()
         self._unapplied = False
         self.step += 1
@@ -288,9 +271,18 @@ class Transaction:
         self.policy.rollback()
         self._drain = Drain()
         self.open_tickets.clear()
+        self._repeated.clear()
         self._unapplied = False
-        self._nonfinite.clear()
+        self._tensors.nonfinite.clear()
         self.counter.discard_step()
+
+    def waiting(self) -> dict[str, float]:
+        """The L2 norms of what waits in the residuals of frozen parameters, by name."""
+        return {
+            entry.name: entry.layer.waiting()
+            for entry in self.entries.values()
+            if entry.frozen and entry.layer is not None
+        }
 
     def stalled(self) -> list[str]:
         """Names of the tensors, compressed or dense, whose exchange has been under way for longer than the

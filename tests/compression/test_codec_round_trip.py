@@ -220,6 +220,12 @@ def test_adding_scales_and_accumulates(elements):
     assert bool((total[4:] == 1).all())
 
 
+def test_the_largest_magnitude_is_that_of_the_values():
+    selection = Selection(torch.tensor([1, 5]), torch.tensor([2.0, -7.0]), 2.0)
+    assert decode(encode(selection, 100, "float32"), 100).largest == 7.0
+    assert decode(encode_refusal(100), 100).largest == 0.0
+
+
 def test_a_refusal_carries_its_reason_and_adds_nothing():
     decoded = decode(encode_refusal(5, Refusal.NON_FINITE, epoch=3), 5)
     assert (decoded.refused, decoded.refusal, decoded.count, decoded.epoch) == (

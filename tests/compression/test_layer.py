@@ -72,6 +72,19 @@ def test_a_rolled_back_step_sends_the_same_bytes_when_repeated(make):
 
 
 @pytest.mark.parametrize("make", MAKERS)
+def test_a_tensor_that_takes_no_part_sends_nothing_and_keeps_all_that_it_remembers(make):
+    layer, twin = LayerCompressor(make(0.01), 4000), LayerCompressor(make(0.01), 4000)
+    train(layer, range(3))
+    train(twin, range(3))
+    waiting = layer.state_dict()["feedback"]["residual"].norm().item()
+    for end in (layer.commit, layer.rollback):
+        assert decode(layer.abstain(), 4000).count == layer.kept == 0
+        end()
+        assert layer.waiting() == waiting > 0
+    assert torch.equal(layer.compress(noise(3), step=3), twin.compress(noise(3), step=3))
+
+
+@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("places", [[0], [3999], [1023, 1024, 2000], list(range(4000))], ids=len)
 def test_a_non_finite_gradient_is_refused_and_changes_nothing(make, bad, places):

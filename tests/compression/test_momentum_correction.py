@@ -161,6 +161,7 @@ def test_a_compressor_without_momentum_refuses_to_lose_a_saved_velocity():
         ({"momentum": 1.0}, r"momentum=1\.0 must be a number in \[0, 1\)"),
         ({"momentum": "0.9"}, "momentum='0.9'"),
         ({"masking": 1}, "masking=1 must be True or False"),
+        ({"allow_double_momentum": "yes"}, "allow_double_momentum='yes' must be True or False"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings, message):

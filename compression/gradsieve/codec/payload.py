@@ -38,6 +38,12 @@ class Payload:
         """How many entries have a value."""
         return self.values.numel()
 
+    @property
+    def largest(self) -> float:
+        """The largest magnitude among the values; 0 if there are none."""
+        values = self.values.numpy()  # torch's threads would go on spinning beside what comes next
+        return float(max(values.max(), -values.min())) if values.size else 0.0
+
     def add_into(self, total: Tensor, alpha: float = 1.0) -> None:
         """Add ``alpha * values`` to ``total`` (fp32 [N], any device) in place; a refusal adds nothing.
 

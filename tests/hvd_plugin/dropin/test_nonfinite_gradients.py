@@ -111,6 +111,56 @@ def test_the_error_comes_again_until_there_is_a_new_gradient(hvd: Any) -> None:
     assert_same(weights(model), held)
 
 
+class Embedded(nn.Module):
+    """A sparse embedding, whose gradient Horovod reduces by itself, and perhaps a layer behind it."""
+
+    def __init__(self, layer: bool = True) -> None:
+        super().__init__()
+        self.words = nn.Embedding(40, 10, sparse=True)
+        self.head = nn.Linear(10, 20) if layer else nn.Identity()
+
+    def forward(self, step: int, rank: int) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(100 * step + rank)
+        words = torch.randint(40, (6,), generator=generator)
+        return self.head(self.words(words)).square().sum()
+
+
+def distribute_embedded(hvd: Any, model: nn.Module) -> Any:
+    return hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        named_parameters=model.named_parameters(),
+        compression=laplace(),
+    )
+
+
+@on_ranks
+def test_nan_in_a_sparse_embedding_gradient_is_named_on_every_rank(hvd: Any) -> None:
+    for layer in (True, False):
+        torch.manual_seed(0)
+        model = Embedded(layer)
+        optimizer = distribute_embedded(hvd, model)
+        twin = Embedded(layer)
+        twin.load_state_dict(model.state_dict())
+        twin_optimizer = distribute_embedded(hvd, twin)
+        for step in range(4):
+            if step == 2:
+                optimizer.zero_grad()
+                held = weights(model)
+                factor = float("nan") if hvd.rank() == 1 else 1.0
+                words = model.words.weight.register_hook(lambda gradient, factor=factor: gradient * factor)
+                model(100, hvd.rank()).backward()
+                words.remove()
+                with pytest.raises(NonFiniteGradient, match=r"'words\.weight' on rank 1\."):
+                    optimizer.step()
+                assert_same(weights(model), held)
+            for some, its_optimizer in ((model, optimizer), (twin, twin_optimizer)):
+                its_optimizer.zero_grad()
+                some(step, hvd.rank()).backward()
+                its_optimizer.step()
+        assert_same(weights(model), weights(twin))
+        assert_equal_on_all_ranks(hvd, weights(model))
+
+
 def scaled_step(model: nn.Module, optimizer: Any, scaler: torch.amp.GradScaler, step: int, rank: int) -> None:
     optimizer.zero_grad()
     scaler.scale(loss_of(model, step, rank)).backward()

@@ -180,11 +180,11 @@ def test_a_resumed_training_goes_on_bit_for_bit_with_policy_and_momentum(hvd: An
 @on_ranks
 def test_a_foreign_state_keeps_the_shared_velocities_and_starts_the_policy_anew(hvd: Any) -> None:
     model = perceptron()
-    optimizer = distribute(hvd, model, layered(momentum=MomentumCorrection()))
+    optimizer = distribute(hvd, model, layered(momentum=MomentumCorrection(allow_double_momentum=True)))
     train(hvd, model, optimizer, steps=5)
     state = copy.deepcopy(gradsieve_hvd.state_dict(optimizer))
     state["rank"] = (hvd.rank() + 1) % hvd.size()
-    other = distribute(hvd, perceptron(), layered(momentum=MomentumCorrection()))
+    other = distribute(hvd, perceptron(), layered(momentum=MomentumCorrection(allow_double_momentum=True)))
     with pytest.warns(UserWarning, match="starting from zero residuals"):
         gradsieve_hvd.load_state_dict(other, state)
     loaded = gradsieve_hvd.state_dict(other)
@@ -201,7 +201,7 @@ def test_a_state_of_another_compressor_is_refused(hvd: Any) -> None:
     state = gradsieve_hvd.state_dict(optimizer)
     for compression, message in (
         (gradsieve_hvd.Compression.laplace(**SMALL), "policy state, field 'steps'"),
-        (layered(momentum=MomentumCorrection()), "'velocity': found NoneType"),
+        (layered(momentum=MomentumCorrection(allow_double_momentum=True)), "'velocity': found NoneType"),
     ):
         other = distribute(hvd, perceptron(), compression)
         with pytest.raises(gradsieve_hvd.ConfigurationError, match=message):
@@ -229,7 +229,7 @@ def test_corrected_momentum_without_masking_trains_like_sgd_with_momentum(hvd: A
 @on_ranks
 def test_a_skipped_step_leaves_dense_velocities_as_they_were(hvd: Any) -> None:
     model = perceptron()
-    optimizer = distribute(hvd, model, layered(momentum=MomentumCorrection()))
+    optimizer = distribute(hvd, model, layered(momentum=MomentumCorrection(allow_double_momentum=True)))
     train(hvd, model, optimizer, steps=3)
     before = gradsieve_hvd.state_dict(optimizer)["dense"]
     optimizer.zero_grad()

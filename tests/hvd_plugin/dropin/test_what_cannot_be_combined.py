@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -9,10 +10,20 @@ import pytest
 import torch
 from real_ranks import on_ranks
 from torch import nn
-from training import distribute, laplace, loss_of, perceptron, train
+from training import (
+    assert_equal_on_all_ranks,
+    assert_same,
+    distribute,
+    laplace,
+    loss_of,
+    perceptron,
+    train,
+    weights,
+)
 
 import gradsieve
 import gradsieve_hvd
+from gradsieve import MomentumCorrection
 from gradsieve_hvd import ConfigurationError, seam
 
 
@@ -36,6 +47,99 @@ def test_sparse_as_dense(hvd: Any) -> None:
 @on_ranks
 def test_other_reductions(hvd: Any) -> None:
     refused(hvd, "op=Max cannot be combined", op=hvd.Max)
+
+
+@on_ranks
+def test_complex_parameters(hvd: Any) -> None:
+    """In both settings, on the dense path as on the compressed one, and when they are added later."""
+    for nonfinite in ("raise", "propagate"):
+        for elements in (10, 1000):
+            phase = nn.Parameter(torch.ones(elements, dtype=torch.complex64))
+            model = nn.ModuleDict({"real": perceptron(), "complex": nn.ParameterList([phase])})
+            distribute(hvd, model, laplace(nonfinite=nonfinite))
+            loss = loss_of(model["real"], 0, hvd.rank()) + (phase * 1j).real.sum()
+            with pytest.raises(ConfigurationError, match=r"'complex\.0' is torch\.complex64"):
+                loss.backward()
+    model = perceptron()
+    optimizer = distribute(hvd, model, laplace())
+    loss_of(model, 0, hvd.rank()).backward()
+    optimizer.step()
+    added = nn.Parameter(torch.ones(1000, dtype=torch.complex64))
+    optimizer.add_param_group({"params": [added]})
+    optimizer.zero_grad()
+    (loss_of(model, 1, hvd.rank()) + (added * 1j).real.sum()).backward()
+    held = weights(model)
+    with pytest.raises(ConfigurationError, match=r"'added\.1\.0' is torch\.complex64"):
+        optimizer.step()
+    assert_same(weights(model), held)
+
+
+@on_ranks
+def test_a_closure(hvd: Any) -> None:
+    """Horovod runs it after the exchange: its gradients would be applied by this rank alone."""
+    model = perceptron()
+    optimizer = distribute(hvd, model, laplace())
+    held = weights(model)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model, 0, hvd.rank())
+        loss.backward()
+        return loss
+
+    loss_of(model, 0, hvd.rank()).backward()
+    for refused_step in (lambda: optimizer.step(closure), lambda: optimizer.step(closure=closure)):
+        with pytest.raises(ConfigurationError, match=r"step\(closure\)"):
+            refused_step()
+    assert_same(weights(model), held)
+    optimizer.step()
+    assert_equal_on_all_ranks(hvd, weights(model))
+
+
+WITH_MOMENTUM = (
+    functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9),
+    functools.partial(torch.optim.RMSprop, momentum=0.9),
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.NAdam,
+)
+WITHOUT_MOMENTUM = (
+    functools.partial(torch.optim.SGD, lr=0.1),
+    functools.partial(torch.optim.Adam, betas=(0.0, 0.99)),
+    torch.optim.Adagrad,
+)
+
+
+@on_ranks
+def test_momentum_correction_on_top_of_the_optimizers_momentum(hvd: Any) -> None:
+    for make in WITH_MOMENTUM:
+        for allowed in (False, True):
+            model = perceptron()
+            correction = MomentumCorrection(allow_double_momentum=allowed)
+            optimizer = hvd.DistributedOptimizer(
+                make(model.parameters()),
+                named_parameters=model.named_parameters(),
+                compression=laplace(momentum=correction),
+            )
+            if allowed:
+                loss_of(model, 0, hvd.rank()).backward()
+                optimizer.step()
+                continue
+            with pytest.raises(ConfigurationError, match="momentum twice.*allow_double_momentum=True"):
+                loss_of(model, 0, hvd.rank()).backward()
+
+
+@on_ranks
+def test_momentum_correction_in_place_of_the_optimizers_momentum(hvd: Any) -> None:
+    for make in WITHOUT_MOMENTUM:
+        model = perceptron()
+        optimizer = hvd.DistributedOptimizer(
+            make(model.parameters()),
+            named_parameters=model.named_parameters(),
+            compression=laplace(momentum=MomentumCorrection()),
+        )
+        loss_of(model, 0, hvd.rank()).backward()
+        optimizer.step()
 
 
 @on_ranks
