@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiohttp import web
-
-from gradsieve.errors import LaunchError
 from gradsieve_hvd.control.address import Address
 from gradsieve_hvd.control.api import Api
 from gradsieve_hvd.control.children import ENDING
 from gradsieve_hvd.control.coordinator import Coordinator
 from gradsieve_hvd.control.ledger import End
+from gradsieve_hvd.control.listener import Limits, Listener
 from gradsieve_hvd.control.messages import Roster
 from gradsieve_hvd.control.names import TERMINATION_LOG
 from gradsieve_hvd.control.plain_hosts import Restarts
@@ -73,6 +72,9 @@ async def run_coordinator(settings: CoordinatorSettings) -> int:
             next_roster = Restarts(settings.restarts) if settings.roster is not None else None
             coordinator = Coordinator(Path(folder), writer.put, next_roster)
             await _listen(coordinator, settings, stack)
+            # The listeners have garbage collected often; what is here now stays, and need not be looked at.
+            gc.collect()
+            gc.freeze()
             if settings.roster is not None:
                 await coordinator.set_roster(settings.roster)
             return await _run(coordinator, settings, told_to_end)
@@ -102,29 +104,13 @@ async def _run(coordinator: Coordinator, settings: CoordinatorSettings, told_to_
 
 async def _listen(coordinator: Coordinator, settings: CoordinatorSettings, stack: AsyncExitStack) -> None:
     context = server_context(settings.tls)
-    private = web.AppRunner(Api(coordinator).application(), access_log=None, shutdown_timeout=1.0)
-    stack.push_async_callback(private.cleanup)
-    await private.setup()
-    sites: list[tuple[web.TCPSite, Address]] = [
-        (
-            web.TCPSite(private, settings.listen.host, settings.listen.port, ssl_context=context),
-            settings.listen,
-        )
-    ]
+    ports = [Listener(Api(coordinator).application(), settings.listen, context, Limits())]
     if settings.read_only is not None:
         application = read_only_application(coordinator, coordinator.started_at)
-        public = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        stack.push_async_callback(public.cleanup)
-        await public.setup()
-        sites.append(
-            (web.TCPSite(public, settings.read_only.host, settings.read_only.port), settings.read_only)
-        )
-    for site, address in sites:
-        try:
-            await site.start()
-        except OSError as error:
-            raise LaunchError(f"cannot listen on {address.host}:{address.port}: {error.strerror}") from error
-        _log.info("listening on %s:%d", address.host or "*", address.port)
+        ports.append(Listener(application, settings.read_only, None, Limits()))
+    for port in ports:
+        stack.push_async_callback(port.close)
+        await port.start()
 
 
 def _leave_message(end: End) -> None:
