@@ -1,15 +1,24 @@
 """Laws of the planner, held against a search through all placements of small worlds."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import GPU, cluster, gang, gpu_node, load, node, pod
 
-from gradsieve_operator.placement import Assignment, Cluster, Shortage, plan
+from gradsieve_operator.placement import Assignment, Cluster, Refused, Shortage, plan
+from gradsieve_operator.placement.antiaffinity import AntiAffinity
 
 POLICIES = st.sampled_from(["Fastest", "Pack", "Spread"])
+TERMS = st.builds(
+    lambda topology, group: AntiAffinity(
+        topology=topology, selector={"matchLabels": {"gradsieve.io/group": group}}, namespaces=("",)
+    ),
+    st.sampled_from(["zone", "topology.kubernetes.io/zone"]),
+    st.sampled_from(["g0", "g1"]),
+)
 
 
 @st.composite
@@ -31,11 +40,14 @@ def nodes(draw):
 
 @st.composite
 def loads(draw):
-    """Pods that are there already; nodes may be over-committed, or unknown."""
+    """Pods that are there already; nodes may be over-committed, or unknown. Some keep a group away."""
     amounts = {"cpu": st.integers(0, 3000), "memory": st.integers(0, 3), "gpu": st.integers(0, 1)}
     chosen = draw(st.lists(st.sampled_from(["n0", "n1", "gone"]), max_size=2))
     return tuple(
-        load(name, **{key: draw(value) for key, value in amounts.items()}, ends=draw(st.booleans()))
+        replace(
+            load(name, **{key: draw(value) for key, value in amounts.items()}, ends=draw(st.booleans())),
+            keeps_away=draw(st.lists(TERMS, max_size=1).map(tuple)),
+        )
         for name in chosen
     )
 
@@ -56,7 +68,13 @@ def gangs(draw, key="team/job"):
             for index in range(draw(st.integers(1, 2)))
         ]
     products = draw(st.sampled_from([(), ("A100",), ("T4", "A100")]))
-    return gang(*manifests, key=key, gpu_products=products, placement=draw(POLICIES))
+    refused = {
+        "g0": Refused(
+            left_out=dict.fromkeys(draw(st.sets(st.sampled_from(["n0", "n1"]), max_size=1)), "full"),
+            doubted=frozenset(draw(st.sets(st.sampled_from(["n0", "n2"]), max_size=1))),
+        )
+    }
+    return gang(*manifests, key=key, gpu_products=products, placement=draw(POLICIES), refused=refused)
 
 
 def used(assignment: Assignment) -> Counter:
@@ -69,11 +87,13 @@ def used(assignment: Assignment) -> Counter:
 
 
 def is_allowed(world: Cluster, wanted, nodes_of) -> bool:
-    """Whether pods may be on these nodes: selectors and products, then every resource."""
+    """Whether pods may be on these nodes: refusals, anti-affinity, selectors, products, every resource."""
     total: Counter = Counter()
     for shape in wanted.shapes:
         for name in shape.pods:
             labels = world.nodes[nodes_of[name]].labels
+            if nodes_of[name] in shape.refused.left_out or kept_away(world, shape, labels):
+                return False
             if any(labels.get(key) != value for key, value in shape.spec.get("nodeSelector", {}).items()):
                 return False
             if shape.gpu_products and labels.get("nvidia.com/gpu.product") not in shape.gpu_products:
@@ -81,6 +101,17 @@ def is_allowed(world: Cluster, wanted, nodes_of) -> bool:
             for resource, amount in shape.requests.items():
                 total[nodes_of[name], resource] += amount
     return all(amount <= world.free(where, resource) for (where, resource), amount in total.items())
+
+
+def kept_away(world: Cluster, shape, labels) -> bool:
+    """Whether a pod that is there keeps this group away from nodes with these labels."""
+    return any(
+        shape.group in term.selector["matchLabels"].values()
+        and labels[term.topology] == world.nodes[one.node].labels[term.topology]
+        for one in world.guarded
+        if one.node in world.nodes
+        for term in one.keeps_away
+    )
 
 
 def possible(world: Cluster, wanted) -> bool:
@@ -126,6 +157,27 @@ def test_more_room_never_takes_a_placement_away(made, there, wanted, data):
         larger = [*made, gpu_node("n9", "A100", 2)]
         assert isinstance(plan(cluster(*made, loads=fewer), wanted), Assignment)
         assert isinstance(plan(cluster(*larger, loads=there), wanted), Assignment)
+
+
+@settings(max_examples=100)
+@given(nodes(), loads(), gangs())
+def test_a_doubted_node_is_used_only_when_there_is_no_placement_without(made, there, wanted):
+    world = cluster(*made, loads=there)
+    strict = replace(
+        wanted,
+        shapes=tuple(
+            replace(
+                shape,
+                refused=Refused(
+                    left_out={**shape.refused.left_out, **dict.fromkeys(shape.refused.doubted, "")}
+                ),
+            )
+            for shape in wanted.shapes
+        ),
+    )
+    found = plan(world, wanted)
+    if isinstance(found, Assignment) and not is_allowed(world, strict, found.nodes):
+        assert not possible(world, strict)
 
 
 @settings(max_examples=100)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradsieve_operator import decide as d
+from gradsieve_operator.placement import Refusals, Refused
 from gradsieve_operator.resources import Neighbours
 from gradsieve_operator.spec import Compression, HorovodJob
 
@@ -43,6 +44,9 @@ class VirtualCluster:
         cut: pods that run, and whose agents do not reach the coordinator.
         unseen: nodes that the operator does not know.
         held: host -> what keeps its pod's container from starting.
+        closed: nodes that have room, and to which the scheduler binds no pod of the job.
+        scheduling: whether there is a scheduler, which says why it does not bind a pod.
+        refusals: of nodes, which its planner remembers as the operator's does.
     """
 
     body: dict[str, Any]
@@ -70,12 +74,16 @@ class VirtualCluster:
     cut: set[str] = field(default_factory=set)
     unseen: set[str] = field(default_factory=set)
     held: dict[str, str] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    scheduling: bool = True
+    refusals: Refusals = field(init=False)
     policy: Compression | None = None
     unresolved: str = ""
     silence: float = 0.0
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
+        self.refusals = Refusals(lambda: self.now)
 
     @property
     def job(self) -> HorovodJob:
@@ -108,14 +116,18 @@ class VirtualCluster:
 
     def free(self, node: str, *, planned: bool = True) -> int:
         """Return how many more pods fit; ``planned`` counts those that are pinned there and not bound yet."""
-        where = [pod.node or (pod.message if planned else "") for pod in self.pods.values() if not pod.over]
+        where = [pod.node or (pod.pinned if planned else "") for pod in self.pods.values() if not pod.over]
         return self.capacity[node] - where.count(node) - self.foreign.get(node, 0)
 
     def _place(self, manifests: Sequence[Mapping[str, Any]]) -> dict[str, str] | d.Unplaceable:
         room = {name: self.free(name) for name in sorted(self.nodes) if self.nodes[name].ready}
         placed = {}
+        refused = self.refusals.of("job")
         for manifest in manifests:
-            node = next((name for name, left in room.items() if left > 0), None)
+            group = manifest["metadata"]["labels"].get("gradsieve.io/group", "coordinator")
+            known = refused.get(group, Refused())
+            able = [name for name, left in room.items() if left > 0 and name not in known.left_out]
+            node = min(able, key=lambda name, known=known: name in known.doubted, default=None)
             if node is None:
                 return d.Unplaceable(f"{len(manifests)} pods do not fit")
             room[node] -= 1
@@ -186,6 +198,8 @@ class VirtualCluster:
                 self.authority, self.certified = f"ca-{len(self.made)}-{self.now}", frozenset(hosts)
             case d.DeletePod(name, uid, grace):
                 self._delete(name, uid, grace)
+            case d.AvoidNode(group, node, why):
+                self.refusals.add("job", group, node, why)
             case d.Record(progress):
                 self.progress = progress
             case d.PutRoster(roster):
@@ -198,8 +212,6 @@ class VirtualCluster:
                 self.gone = True
                 self.pods.clear()
                 self.children.clear()
-            case d.Stop():
-                pass
         return True
 
     def _create(self, manifest: Mapping[str, Any]) -> bool:
@@ -215,11 +227,9 @@ class VirtualCluster:
         self.made.append(name)
         uid = f"uid-{len(self.made)}"
         raw = {**manifest, "metadata": {**manifest["metadata"], "uid": uid}, "status": {}}
-        terms = manifest["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        wanted = terms["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
         pod = d.read_pod(raw, self.job.name)
         assert pod is not None
-        self.pods[name] = replace(pod, created=self.now, message=wanted)
+        self.pods[name] = replace(pod, created=self.now)
         return True
 
     def _delete(self, name: str, uid: str, grace: int | None) -> None:
@@ -259,7 +269,9 @@ class VirtualCluster:
             if pod.deleting and up:
                 del self.pods[name]
             elif not pod.node and self._binds(pod):
-                self.pods[name] = replace(pod, node=pod.message, message="")
+                self.pods[name] = replace(pod, node=pod.pinned, message="", unschedulable=False)
+            elif not pod.node and self.scheduling:
+                self.pods[name] = replace(pod, message="0/3 nodes are available", unschedulable=True)
             elif pod.node and up and pod.phase == "Pending":
                 started = {"phase": "Running", "ready": True, "ip": "10.0.0.1", "began": self.now}
                 reason = self.held.get(pod.host, "")
@@ -269,7 +281,8 @@ class VirtualCluster:
         self._train()
 
     def _binds(self, pod: d.Pod) -> bool:
-        return self.nodes[pod.message].ready and self.free(pod.message, planned=False) > 0
+        open_node = self.scheduling and self.nodes[pod.pinned].ready and pod.pinned not in self.closed
+        return open_node and self.free(pod.pinned, planned=False) > 0
 
     def _train(self) -> None:
         found = self.leader()

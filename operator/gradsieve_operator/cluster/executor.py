@@ -6,18 +6,19 @@ import asyncio
 import datetime as dt
 import logging
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.certificates import issue
 from gradsieve_operator.cluster.api import Api, ApiError, path, path_of
-from gradsieve_operator.cluster.coordinator import CoordinatorError, CoordinatorRefused
+from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorRefused
 from gradsieve_operator.cluster.observer import Memory, Seen, owned
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.decide import (
     Action,
+    AvoidNode,
     Create,
     DeleteJob,
     DeletePod,
@@ -109,21 +110,17 @@ class Executor:
                 memory.children.add((manifest["kind"], manifest["metadata"]["name"]))
             case DeletePod(name, uid, grace):
                 await self._api.delete(path("v1", "pods", job.namespace, name), uid=uid, grace=grace)
+            case AvoidNode(group, node, why):
+                if self._planning is not None:
+                    self._planning.refused(job, group, node, why)
             case IssueCertificates(hosts):
                 await self._issue(job, hosts, memory)
             case Record(progress):
                 await write_status(self._api, job_path(job), job.uid, {"progress": record(progress)}, memory)
             case DeleteJob():
                 await self._api.delete(job_path(job), uid=job.uid)
-            case PutRoster() | PutPlan() | Stop() if seen.coordinator is None:
-                pass  # it has no address yet
-            case PutRoster(roster):
-                await _tell(seen.coordinator.put_roster(roster), job, memory)
-            case PutPlan(plan):
-                await _tell(seen.coordinator.put_plan(plan), job, memory)
-            case Stop(reason):
-                with suppress(CoordinatorError):
-                    await seen.coordinator.stop(reason)
+            case PutRoster() | PutPlan() | Stop() if seen.coordinator is not None:
+                await _tell(seen.coordinator, action, job, memory)
 
     async def _apply(self, manifest: Manifest, job: HorovodJob) -> None:
         """Make a child, or bring it up to date; what is not the job's is not touched.
@@ -145,9 +142,18 @@ class Executor:
         memory.secrets, memory.context = {}, None
 
 
-async def _tell(call: Awaitable[None], job: HorovodJob, memory: Memory) -> None:
+async def _tell(
+    coordinator: Coordinator, action: PutRoster | PutPlan | Stop, job: HorovodJob, memory: Memory
+) -> None:
     try:
-        await call
+        match action:
+            case PutRoster(roster):
+                await coordinator.put_roster(roster)
+            case PutPlan(plan):
+                await coordinator.put_plan(plan)
+            case Stop(reason):
+                with suppress(CoordinatorError):
+                    await coordinator.stop(reason)
     except CoordinatorError as error:
         _log.info("%s/%s: %s", job.namespace, job.name, error)
         if isinstance(error, CoordinatorRefused):

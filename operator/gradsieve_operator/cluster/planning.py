@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradsieve_operator import decide, placement
+from gradsieve_operator import decide, placement, resources
 from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.reflector import Reflector, key_of
 from gradsieve_operator.decide.world import timestamp
@@ -48,12 +48,14 @@ class Planning:
         self.nodes: Reflector[NodeView] = Reflector(api, path("v1", "nodes"), keep_node, changed)
         unfinished = "status.phase!=Succeeded,status.phase!=Failed"
         self.pods: Reflector[placement.Load] = Reflector(
-            api, path("v1", "pods"), placement.Load.parse, changed, fieldSelector=unfinished
+            api, path("v1", "pods"), placement.Load.parse, self._pods_changed, fieldSelector=unfinished
         )
+        self._changed = changed
         self._promised: dict[str, tuple[float, placement.Load]] = {}
         self._waiting: dict[str, placement.Gang] = {}
         self._passed: set[tuple[str, str]] = set()
         self._priorities: dict[str, int] = {}
+        self._refusals = placement.Refusals()
         self._api = api
 
     async def learn_priorities(self) -> None:
@@ -93,6 +95,7 @@ class Planning:
                 key,
                 manifests,
                 gpu_products=job.scheduling.gpu_products,
+                refused=self._refusals.of(_spec_of(job)),
                 placement=job.scheduling.placement,
                 priority=self.priority(job.scheduling.priority_class_name),
                 since=progress.waiting_since or time.time(),
@@ -130,6 +133,10 @@ class Planning:
         for pod in pods:
             self._promised.pop(key_of(pod), None)
 
+    def refused(self, job: HorovodJob, group: str, node: str, why: str) -> None:
+        """Take note that ``node`` did not take a pod of a group of ``job``."""
+        self._refusals.add(_spec_of(job), group, node, why)
+
     def waiting(self) -> list[tuple[str, str]]:
         """Return namespace and name of the jobs that wait for places."""
         split = (key.partition("/") for key in self._waiting)
@@ -144,13 +151,20 @@ class Planning:
         self.pause(key)
         self._passed = {pair for pair in self._passed if key not in pair}
 
+    def _pods_changed(self) -> None:
+        """End the promises to pods that the watch has shown: they are counted, and no longer once they go."""
+        for key in [key for key in self._promised if key in self.pods.kept]:
+            del self._promised[key]
+        self._changed()
+
     def _cluster(self) -> placement.Cluster:
         now = time.monotonic()
-        seen = self.pods.kept
-        self._promised = {
-            key: (until, load)
-            for key, (until, load) in self._promised.items()
-            if key not in seen and now < until
-        }
-        loads = [*seen.values(), *(load for _, load in self._promised.values())]
+        self._promised = {key: (until, load) for key, (until, load) in self._promised.items() if now < until}
+        promised = (load for key, (_, load) in self._promised.items() if key not in self.pods.kept)
+        loads = [*self.pods.kept.values(), *promised]
         return placement.Cluster.of((view.planned for view in self.nodes.kept.values()), loads)
+
+
+def _spec_of(job: HorovodJob) -> str:
+    """Return what refusals are remembered by: pods of another spec may well be taken."""
+    return f"{job.uid} {resources.origin(job)}"

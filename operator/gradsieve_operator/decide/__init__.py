@@ -2,6 +2,7 @@
 
 from gradsieve_operator.decide.actions import (
     Action,
+    AvoidNode,
     Create,
     Decision,
     DeleteJob,
@@ -30,6 +31,7 @@ from gradsieve_operator.decide.world import (
 
 __all__ = [
     "Action",
+    "AvoidNode",
     "CoordinatorStatus",
     "Create",
     "Decision",

@@ -44,6 +44,21 @@ class DeletePod:
 
 
 @dataclass(frozen=True)
+class AvoidNode:
+    """Have the planner leave out a node for a while that did not take a pod that was placed there.
+
+    Attributes:
+        group: of the pod; ``coordinator`` for that one.
+        node: that did not take it.
+        why: in the scheduler's or the node's words.
+    """
+
+    group: str
+    node: str
+    why: str
+
+
+@dataclass(frozen=True)
 class DeleteJob:
     """Delete the job itself, and with it all that it owns."""
 
@@ -76,7 +91,7 @@ class Stop:
     reason: str
 
 
-Action = IssueCertificates | Create | DeletePod | DeleteJob | Record | PutRoster | PutPlan | Stop
+Action = IssueCertificates | Create | DeletePod | AvoidNode | DeleteJob | Record | PutRoster | PutPlan | Stop
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from gradsieve_operator.decide.members import (
     latest_generation,
     newest,
     node_lost,
+    refusals,
     slots,
     unbound_too_long,
 )
@@ -36,7 +37,7 @@ def admit(world: World) -> Decision:
 
     0. Nothing is created for a job that is invalid, and what stands goes: it would hold places for nothing.
     1. A pod that was refused, failed, or was not bound in time spoils the whole gang: all of its pods go, and
-       after a pause that doubles each time it is planned anew.
+       after a pause that doubles each time it is planned anew, without the nodes that have refused its pods.
     2. While pods of an earlier placement stand, or the pause lasts, nothing is created.
     3. What must be there before the first pod is made: Service, account, certificates.
     4. All pods get a node and are created, or none is.
@@ -73,7 +74,8 @@ def withdraw(world: World, gang: Iterable[Pod], word: Word) -> Decision:
     progress = pause_placement(world, world.progress)
     progress = replace(progress, given_up=progress.generation, given_up_attempt=progress.attempt)
     # Recorded first: a pod that survives a killed operator is then known to be of no placement.
-    actions = (Record(progress), *_deletions(gang, world))
+    gang = tuple(gang)
+    actions = (*refusals(gang, world), Record(progress), *_deletions(gang, world))
     return Decision(actions, progress, admitted=word, again=progress.retry_at - world.now)
 
 

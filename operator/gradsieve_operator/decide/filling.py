@@ -19,6 +19,7 @@ from gradsieve_operator.decide.members import (
     loss,
     newest,
     present,
+    refusals,
     slots,
     unbound_too_long,
 )
@@ -97,7 +98,8 @@ def take_back(world: World, pods: Sequence[Pod], word: Word) -> Decision:
     """Delete replacements that have not got their places, and pause."""
     progress = pause_placement(world, world.progress)
     progress = replace(progress, absent=tuple(sorted({*progress.absent, *(pod.host for pod in pods)})))
-    actions: tuple[Action, ...] = (Record(progress), *(delete(pod, world, grace=0) for pod in pods))
+    deletions = (delete(pod, world, grace=0) for pod in pods)
+    actions: tuple[Action, ...] = (*refusals(pods, world), Record(progress), *deletions)
     return Decision(actions, progress, admitted=placed(), degraded=word, again=0.0)
 
 

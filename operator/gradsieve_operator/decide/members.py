@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gradsieve_operator import contract
-from gradsieve_operator.decide.actions import Word
+from gradsieve_operator.decide.actions import AvoidNode, Word
 from gradsieve_operator.decide.world import Pod, World
 from gradsieve_operator.spec import HorovodJob, WorkerGroup
 
@@ -130,6 +130,23 @@ def unbound_too_long(pod: Pod, world: World) -> bool:
     """Whether a pod that the planner gave a node to was not bound to it in time."""
     waited = world.now - pod.created
     return world.place is not None and pod.alive and not pod.node and waited >= UNSCHEDULABLE_SECONDS
+
+
+def refusals(pods: Iterable[Pod], world: World) -> tuple[AvoidNode, ...]:
+    """Return which nodes did not take ``pods``: these are unbound for too long, or were turned away.
+
+    A pod that the scheduler has said nothing about is not refused: the scheduler may be away.
+    """
+    if world.place is None:
+        return ()
+    found = []
+    for pod in pods:
+        group = pod.group or contract.COORDINATOR_HOST
+        if pod.turned_away and pod.node:
+            found.append(AvoidNode(group, pod.node, f"{pod.reason}: {pod.message}"))
+        elif pod.unschedulable and pod.pinned and unbound_too_long(pod, world):
+            found.append(AvoidNode(group, pod.pinned, pod.message))
+    return tuple(found)
 
 
 def loss(pod: Pod | None, host: str, world: World) -> Word | None:

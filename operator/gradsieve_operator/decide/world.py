@@ -12,6 +12,7 @@ from typing import Any
 
 from gradsieve_operator import contract
 from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.placement.cluster import pinned_node
 from gradsieve_operator.resources import (
     AUTHORITY_ANNOTATION,
     ORIGIN_ANNOTATION,
@@ -51,6 +52,8 @@ class Pod:
         authority: who signed its certificate.
         origin: digest of the spec that it was made from.
         turned_away: whether its node refused it: it has failed, and never had a container.
+        pinned: the node that the planner chose for it; empty for none.
+        unschedulable: whether the scheduler says that it cannot be bound.
     """
 
     name: str
@@ -74,6 +77,8 @@ class Pod:
     authority: str = ""
     origin: str = ""
     turned_away: bool = False
+    pinned: str = ""
+    unschedulable: bool = False
 
     @property
     def over(self) -> bool:
@@ -227,6 +232,8 @@ def read_pod(raw: Mapping[str, Any], job: str) -> Pod | None:
         authority=notes.get(AUTHORITY_ANNOTATION, ""),
         origin=notes.get(ORIGIN_ANNOTATION, ""),
         turned_away=status.get("phase") == "Failed" and not status.get("containerStatuses"),
+        pinned=pinned_node(spec) or "",
+        unschedulable=conditions.get("PodScheduled", {}).get("reason") == "Unschedulable",
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradsieve_operator.contract import LABEL_JOB
+from gradsieve_operator.placement.antiaffinity import AntiAffinity, anti_affinity
 from gradsieve_operator.placement.requests import Resources, is_single, pod_requests
 from gradsieve_operator.spec import parse_quantity
 
@@ -68,15 +69,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What one pod holds of a node.
+    """What one pod holds of a node, and whom it keeps away.
 
     node: where it is bound, or pinned or nominated before it is bound.
     ends: whether it belongs to a job of ours, whose pods end some day.
+    keeps_away: its required anti-affinity.
     """
 
     node: str
     requests: Resources
     ends: bool = False
+    keeps_away: tuple[AntiAffinity, ...] = ()
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Load | None:
@@ -90,7 +93,12 @@ class Load:
         if not node or status.get("phase") in _FINISHED:
             return None
         ends = LABEL_JOB in (metadata.get("labels") or {})
-        return cls(node=node, requests=pod_requests(spec), ends=ends)
+        return cls(
+            node=node,
+            requests=pod_requests(spec),
+            ends=ends,
+            keeps_away=anti_affinity(metadata.get("namespace") or "", spec),
+        )
 
 
 def pinned_node(spec: Mapping[str, Any]) -> str | None:
@@ -115,22 +123,28 @@ class Cluster:
     nodes: by name, in the order of names, so that no result depends on the order of arrival.
     held: node -> what pods hold, those of ``ending`` included.
     ending: node -> what pods of jobs hold, which end some day.
+    guarded: pods that keep others away.
     """
 
     nodes: Mapping[str, Node]
     held: Mapping[str, Resources]
     ending: Mapping[str, Resources]
+    guarded: tuple[Load, ...] = ()
 
     @classmethod
     def of(cls, nodes: Iterable[Node], loads: Iterable[Load]) -> Cluster:
         """Return the cluster with these nodes and pods."""
         held: defaultdict[str, Counter[str]] = defaultdict(Counter)
         ending: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        guarded = []
         for load in loads:
             _add(held[load.node], load.requests)
             if load.ends:
                 _add(ending[load.node], load.requests)
-        return cls({node.name: node for node in sorted(nodes, key=lambda node: node.name)}, held, ending)
+            if load.keeps_away:
+                guarded.append(load)
+        by_name = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
+        return cls(by_name, held, ending, tuple(guarded))
 
     def free(self, node: str, resource: str) -> int:
         """Return how much of a resource is free; negative where more is held than there is."""
@@ -145,7 +159,7 @@ class Cluster:
         held = defaultdict(Counter, {node: Counter(amounts) for node, amounts in self.held.items()})
         for load in loads:
             _add(held[load.node], load.requests)
-        return Cluster(self.nodes, held, self.ending)
+        return Cluster(self.nodes, held, self.ending, self.guarded)
 
     def when_jobs_have_ended(self) -> Cluster:
         """Return this cluster without the pods of jobs."""
@@ -153,7 +167,18 @@ class Cluster:
             node: {name: amount - self.ending.get(node, {}).get(name, 0) for name, amount in amounts.items()}
             for node, amounts in self.held.items()
         }
-        return Cluster(self.nodes, held, {})
+        return Cluster(self.nodes, held, {}, tuple(load for load in self.guarded if not load.ends))
+
+    def closed(self, namespace: str, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+        """Return key and value of the node labels at which pods keep a pod with these labels away."""
+        found = set()
+        for load in self.guarded:
+            where = self.nodes[load.node].labels if load.node in self.nodes else {}
+            for term in load.keeps_away:
+                domain = (term.topology, where.get(term.topology))
+                if domain[1] is not None and domain not in found and term.keeps_away(namespace, labels):
+                    found.add((term.topology, domain[1]))
+        return frozenset(found)
 
 
 def _add(total: Counter[str], amounts: Resources) -> None:

@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gradsieve_operator.placement.cluster import Node, Taint
+from gradsieve_operator.placement.cluster import Cluster, Node, Taint
+from gradsieve_operator.placement.gang import Shape
+from gradsieve_operator.placement.selectors import matches
 
 GPU_PRODUCT = "nvidia.com/gpu.product"
 _NOT_HARD = "PreferNoSchedule"
+
+
+def obstacles(cluster: Cluster, shape: Shape) -> dict[str, str | None]:
+    """Return for each node what keeps pods of ``shape`` off it, None if nothing does; refusals not counted.
+
+    What is looked at: what `obstacle` looks at, and the required anti-affinity of pods that are there.
+    """
+    closed = cluster.closed(shape.namespace, shape.labels)
+    found = {}
+    for name, node in cluster.nodes.items():
+        why = obstacle(node, shape.spec, shape.gpu_products)
+        if why is None and any(node.labels.get(key) == value for key, value in closed):
+            why = "closed to such pods by another pod's anti-affinity"
+        found[name] = why
+    return found
 
 
 def obstacle(node: Node, spec: Mapping[str, Any], gpu_products: tuple[str, ...]) -> str | None:
@@ -65,33 +82,9 @@ def _matches_term(node: Node, term: Mapping[str, Any]) -> bool:
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False  # an empty term matches no node
-    return all(_matches(node.labels, expression) for expression in expressions) and all(
-        _matches({"metadata.name": node.name}, field) for field in fields
+    return all(matches(node.labels, expression) for expression in expressions) and all(
+        matches({"metadata.name": node.name}, field) for field in fields
     )
-
-
-def _matches(labels: Mapping[str, str], expression: Mapping[str, Any]) -> bool:
-    value = labels.get(expression["key"])
-    values = expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return _is_whole(value) and _is_whole(values[0]) and int(str(value)) > int(values[0])
-        case "Lt":
-            return _is_whole(value) and _is_whole(values[0]) and int(str(value)) < int(values[0])
-        case _:
-            return False
-
-
-def _is_whole(text: str | None) -> bool:
-    return text is not None and text.lstrip("-").isdecimal()
 
 
 def _shown(taint: Taint) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gradsieve_operator.contract import COORDINATOR_HOST, LABEL_GROUP
+from gradsieve_operator.contract import COORDINATOR_HOST, LABEL_GROUP, LABEL_INDEX
+from gradsieve_operator.placement.refusals import Refused
 from gradsieve_operator.placement.requests import GPU, Resources, pod_requests
 from gradsieve_operator.spec.values import Placement
 
@@ -24,6 +25,9 @@ class Shape:
     spec: of any of them, as far as the planner looks at it.
     requests: of each of them.
     gpu_products: where they may be, if they ask for GPUs; empty: anywhere.
+    namespace: of them.
+    labels: of each of them, less its index.
+    refused: nodes that did not take such pods lately.
     """
 
     group: str
@@ -31,6 +35,9 @@ class Shape:
     spec: Mapping[str, Any] = field(hash=False)
     requests: Resources = field(hash=False)
     gpu_products: tuple[str, ...]
+    namespace: str = ""
+    labels: Mapping[str, str] = field(hash=False, default_factory=dict)
+    refused: Refused = field(hash=False, default=Refused())
 
     @property
     def count(self) -> int:
@@ -67,6 +74,11 @@ class Gang:
         """How many pods it has."""
         return sum(shape.count for shape in self.shapes)
 
+    def trusting(self) -> Gang:
+        """Return it without what it was refused."""
+        shapes = tuple(replace(shape, refused=Refused()) for shape in self.shapes)
+        return replace(self, shapes=shapes)
+
     @classmethod
     def of(
         cls,
@@ -74,6 +86,7 @@ class Gang:
         manifests: Iterable[Mapping[str, Any]],
         *,
         gpu_products: tuple[str, ...] = (),
+        refused: Mapping[str, Refused] | None = None,
         **more: Any,
     ) -> Gang:
         """Return the gang of these pods.
@@ -82,21 +95,26 @@ class Gang:
             key: namespace and name of the job.
             manifests: the pods as they would be created, not yet pinned to nodes.
             gpu_products: where pods that ask for GPUs may be, best first; empty: anywhere.
+            refused: group -> nodes that did not take its pods lately.
             more: the other attributes.
 
         Raises:
             SpecError: an amount cannot be read.
         """
         kinds: defaultdict[str, list[str]] = defaultdict(list)
-        first: dict[str, tuple[str, Mapping[str, Any], Resources]] = {}
+        first: dict[str, tuple[str, Mapping[str, Any], Resources, Mapping[str, Any]]] = {}
         for manifest in manifests:
             metadata, spec = manifest["metadata"], manifest.get("spec") or {}
-            group = (metadata.get("labels") or {}).get(LABEL_GROUP) or COORDINATOR_HOST
+            labels = {**(metadata.get("labels") or {})}
+            # Workers that differ in nothing else are placed together.
+            labels.pop(LABEL_INDEX, None)
+            group = labels.get(LABEL_GROUP) or COORDINATOR_HOST
             looked_at = {name: spec[name] for name in _LOOKED_AT if spec.get(name)}
             requests = pod_requests(spec)
-            kind = json.dumps([group, looked_at, sorted(requests.items())], sort_keys=True)
+            kind = json.dumps([group, looked_at, sorted(requests.items()), labels], sort_keys=True)
             kinds[kind].append(metadata["name"])
-            first.setdefault(kind, (group, looked_at, requests))
+            about = {"namespace": metadata.get("namespace") or "", "labels": labels}
+            first.setdefault(kind, (group, looked_at, requests, about))
         shapes = [
             Shape(
                 group=group,
@@ -104,7 +122,9 @@ class Gang:
                 spec=looked_at,
                 requests=requests,
                 gpu_products=gpu_products if requests.get(GPU) else (),
+                refused=(refused or {}).get(group, Refused()),
+                **about,
             )
-            for kind, (group, looked_at, requests) in sorted(first.items())
+            for kind, (group, looked_at, requests, about) in sorted(first.items())
         ]
         return cls(key=key, shapes=tuple(shapes), **more)

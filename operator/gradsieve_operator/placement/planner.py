@@ -28,15 +28,24 @@ class Assignment:
 def plan(cluster: Cluster, gang: Gang) -> Assignment | Shortage:
     """Return where all pods of ``gang`` go in ``cluster`` as it is now, or why they cannot.
 
-    1. Place the gang as its preference says, greedily.
-    2. If that finds nothing, take any placement that a search finds.
-    3. If there is none, say what is missing.
+    1. Leave out the nodes that have refused such pods lately, be it to be tried again or not.
+    2. Place the gang as its preference says, greedily.
+    3. If that finds nothing, take any placement that a search finds.
+    4. If there is none, do the same with the nodes that may be tried again.
+    5. If there is none, say what is missing.
 
     Equal arguments give equal results, in whatever order nodes and pods arrived.
     """
     problem = Problem.of(cluster, gang)
-    solution = preferred(problem, cluster, gang) or search(problem)
+    solution = None
+    if any(shape.refused.doubted for shape in gang.shapes):
+        solution = _solve(problem.without_doubts(gang), cluster, gang)
+    solution = solution or _solve(problem, cluster, gang)
     return explain(cluster, gang) if solution is None else _assignment(problem, gang, solution)
+
+
+def _solve(problem: Problem, cluster: Cluster, gang: Gang) -> Solution | None:
+    return preferred(problem, cluster, gang) or search(problem)
 
 
 def _assignment(problem: Problem, gang: Gang, solution: Solution) -> Assignment:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradsieve_operator.placement.cluster import Cluster
-from gradsieve_operator.placement.eligibility import obstacle
+from gradsieve_operator.placement.eligibility import obstacles
 from gradsieve_operator.placement.gang import Gang
 
 Vector = tuple[int, ...]
@@ -36,7 +36,10 @@ class Problem:
     def of(cls, cluster: Cluster, gang: Gang) -> Problem:
         """Return the problem of placing ``gang`` in ``cluster`` as it is now."""
         allowed = [
-            [obstacle(node, shape.spec, shape.gpu_products) is None for node in cluster.nodes.values()]
+            [
+                why is None and name not in shape.refused.left_out
+                for name, why in obstacles(cluster, shape).items()
+            ]
             for shape in gang.shapes
         ]
         kept = (
@@ -64,17 +67,20 @@ class Problem:
             ),
         )
 
+    def without_doubts(self, gang: Gang) -> Problem:
+        """Return the same problem with only those nodes eligible for a shape that have not refused it."""
+        return replace(
+            self,
+            eligible=tuple(
+                frozenset(node for node in nodes if self.nodes[node] not in shape.refused.doubted)
+                for shape, nodes in zip(gang.shapes, self.eligible, strict=True)
+            ),
+        )
+
     def within(self, nodes: Iterable[int]) -> Problem:
         """Return the same problem with only these nodes eligible."""
         among = frozenset(nodes)
-        return Problem(
-            nodes=self.nodes,
-            resources=self.resources,
-            free=self.free,
-            needs=self.needs,
-            counts=self.counts,
-            eligible=tuple(nodes & among for nodes in self.eligible),
-        )
+        return replace(self, eligible=tuple(nodes & among for nodes in self.eligible))
 
 
 Solution = tuple[dict[int, int], ...]

@@ -43,7 +43,7 @@ def place(cluster: Cluster, gang: Gang, waiting: Iterable[Gang]) -> Assignment |
             rest = rest.with_loads(taken.loads)
     found = plan(rest, gang)
     if isinstance(found, Shortage):
-        ever = isinstance(plan(cluster.when_jobs_have_ended(), gang), Assignment)
+        ever = isinstance(plan(cluster.when_jobs_have_ended(), gang.trusting()), Assignment)
         return replace(found, held_for=held_for, ever=ever)
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradsieve_operator.placement.cluster import Cluster
-from gradsieve_operator.placement.eligibility import obstacle
+from gradsieve_operator.placement.eligibility import obstacles
 from gradsieve_operator.placement.gang import Gang, Shape
 from gradsieve_operator.placement.requests import PODS, shown
 
@@ -38,6 +38,14 @@ class Missing:
         """Whether this shape alone has room."""
         return sum(self.fitting.values()) >= self.wanted
 
+    @property
+    def closed(self) -> list[str]:
+        """On how many nodes it may not be, for each reason."""
+        return [
+            f"1 node is {why}" if count == 1 else f"{count} nodes are {why}"
+            for why, count in self.barred.items()
+        ]
+
     def __str__(self) -> str:
         pods = "1 pod" if self.wanted == 1 else f"{self.wanted} pods"
         found = []
@@ -47,8 +55,7 @@ class Missing:
         if self.full:
             where = _named([f"{node} ({free})" for node, free in self.full.items()])
             found.append(f"too little is free on {where}")
-        for why, count in self.barred.items():
-            found.append(f"1 node is {why}" if count == 1 else f"{count} nodes are {why}")
+        found += self.closed
         return f"{self.group} needs {pods} of {self.requests}: {'; '.join(found) or 'there is no node'}"
 
 
@@ -69,7 +76,9 @@ class Shortage:
     def message(self) -> str:
         """A sentence that says what is missing where."""
         lacking = [str(item) for item in self.missing if not item.fits]
-        text = ". ".join(lacking) or "each group has room for itself, but not all of them together"
+        together = ["each group has room for itself, but not all of them together"]
+        together += [f"{item.group}: {'; '.join(item.closed)}" for item in self.missing if item.closed]
+        text = ". ".join(lacking or together)
         if self.held_for:
             text += f". Free places are held for {self.held_for}, which has waited longer"
         if not self.ever:
@@ -86,13 +95,15 @@ def _missing(cluster: Cluster, shape: Shape) -> Missing:
     fitting: dict[str, int] = {}
     full: dict[str, str] = {}
     barred: Counter[str] = Counter()
-    for name, node in cluster.nodes.items():
-        why = obstacle(node, shape.spec, shape.gpu_products)
+    for name, why in obstacles(cluster, shape).items():
         lacking = _lacking(cluster, shape, name)
         if why is not None:
             barred[why] += 1
         elif lacking:
             full[name] = lacking
+        elif name in shape.refused.left_out:
+            said = shape.refused.left_out[name]
+            barred[f"left out for a while, as such a pod was refused there ({said})"] += 1
         else:
             fitting[name] = min(
                 cluster.free(name, resource) // amount for resource, amount in shape.requests.items()
