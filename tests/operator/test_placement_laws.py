@@ -159,6 +159,17 @@ def test_more_room_never_takes_a_placement_away(made, there, wanted, data):
         assert isinstance(plan(cluster(*larger, loads=there), wanted), Assignment)
 
 
+@settings(max_examples=200)
+@given(nodes(), loads(), gangs(), st.data())
+def test_where_a_gang_has_room_any_part_of_it_has(made, there, wanted, data):
+    """What the search for the most places that can be filled relies on."""
+    world = cluster(*made, loads=there)
+    if isinstance(plan(world, wanted), Assignment):
+        left = [replace(shape, pods=shape.pods[data.draw(st.integers(0, 2)) :]) for shape in wanted.shapes]
+        part = replace(wanted, shapes=tuple(shape for shape in left if shape.pods))
+        assert isinstance(plan(world, part), Assignment)
+
+
 @settings(max_examples=100)
 @given(nodes(), loads(), gangs())
 def test_a_doubted_node_is_used_only_when_there_is_no_placement_without(made, there, wanted):

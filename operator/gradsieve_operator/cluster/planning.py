@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,6 +90,8 @@ class Planning:
         """
         key = f"{job.namespace}/{job.name}"
         starts = progress.started is None
+        # One picture for all that a decision asks: nothing is awaited meanwhile.
+        cluster = functools.cache(self._cluster)
 
         def place(manifests: Sequence[Manifest]) -> Mapping[str, str] | decide.Unplaceable:
             gang = placement.Gang.of(
@@ -101,7 +104,7 @@ class Planning:
                 since=progress.waiting_since or time.time(),
                 overtaken=max(progress.overtaken, self.overtaken(key)),
             )
-            found = placement.place(self._cluster(), gang, self._waiting.values() if starts else ())
+            found = placement.place(cluster(), gang, self._waiting.values() if starts else ())
             if starts:
                 self._waiting[key] = gang
             if isinstance(found, placement.Shortage):

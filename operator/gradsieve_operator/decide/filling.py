@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gradsieve_operator import contract
@@ -63,27 +63,24 @@ def fill(world: World) -> Decision | None:
     # Above the roster's too: an agent that no roster names yet is then known to be newer than the last one.
     generation = max(latest_generation(world), world.progress.roster) + 1
     attempt = latest_attempt(world) + 1 if leaderless else None
-    word = Word("NoPlace", "no place was found")
-    for count in range(len(empty), -1 if leaderless else 0, -1):
-        wanted = build(world, empty[:count], generation, attempt, {})
-        nodes = {} if world.place is None else world.place(wanted)
-        if not isinstance(nodes, Unplaceable):
-            creations = [Create(pod) for pod in build(world, empty[:count], generation, attempt, nodes)]
-            names = ", ".join(creation.name for creation in creations)
-            progress = begun(world.progress, generation, attempt)
-            # Whatever is left of an earlier incarnation goes before there is another one.
-            places = {*empty[:count], *([contract.COORDINATOR_HOST] if leaderless else [])}
-            left = [pod for pod in world.pods if pod.occupies and not pod.deleting]
-            doomed = [delete(pod, world) for pod in left if pod.host in places]
-            return Decision(
-                (*prerequisites(world), Record(progress), *doomed, *creations),
-                progress,
-                admitted=placed(),
-                degraded=Word("Replacing", f"created {names}"),
-                again=0.0,
-            )
-        word = Word("NoPlace", nodes.message)
-    return _wait(world, word, leaderless, _LOOK_AGAIN)
+    found = _most_places(world, empty, generation, attempt)
+    if isinstance(found, Unplaceable):
+        return _wait(world, Word("NoPlace", found.message), leaderless, _LOOK_AGAIN)
+    hosts, nodes = found
+    creations = [Create(pod) for pod in build(world, hosts, generation, attempt, nodes)]
+    names = ", ".join(creation.name for creation in creations)
+    progress = begun(world.progress, generation, attempt)
+    # Whatever is left of an earlier incarnation goes before there is another one.
+    places = {*hosts, *([contract.COORDINATOR_HOST] if leaderless else [])}
+    left = [pod for pod in world.pods if pod.occupies and not pod.deleting]
+    doomed = [delete(pod, world) for pod in left if pod.host in places]
+    return Decision(
+        (*prerequisites(world), Record(progress), *doomed, *creations),
+        progress,
+        admitted=placed(),
+        degraded=Word("Replacing", f"created {names}"),
+        again=0.0,
+    )
 
 
 def restore(world: World) -> Decision | None:
@@ -92,6 +89,45 @@ def restore(world: World) -> Decision | None:
     if not missing:
         return None
     return Decision(missing, noticed(world), admitted=placed(), degraded=hindrance(world), again=0.0)
+
+
+def _most_places(
+    world: World, hosts: list[str], generation: int, attempt: int | None
+) -> tuple[list[str], Mapping[str, str]] | Unplaceable:
+    """Return for how many of ``hosts``, counted from the first, there is room, and where.
+
+    1. Try all of them, then the fewest that make sense: in a full cluster that is the end.
+    2. Bisect between the two: where pods have a place, fewer of them have one, too.
+
+    The planner's search may give up where there is nearly no room; then one pod or another may get its place
+    a moment later, but what is found is always a placement.
+
+    Args:
+        world: what was seen.
+        hosts: whose places are empty.
+        generation: of the pods.
+        attempt: of a coordinator that is placed, too; None for none.
+    """
+
+    def place(count: int) -> Mapping[str, str] | Unplaceable:
+        wanted = build(world, hosts[:count], generation, attempt, {})
+        return {} if world.place is None else world.place(wanted)
+
+    fits, fails = (1 if attempt is None else 0), len(hosts)
+    whole = place(fails)
+    if not isinstance(whole, Unplaceable):
+        return hosts, whole
+    best = place(fits) if fits < fails else whole
+    if isinstance(best, Unplaceable):
+        return best
+    while fails - fits > 1:
+        count = (fits + fails) // 2
+        found = place(count)
+        if isinstance(found, Unplaceable):
+            fails = count
+        else:
+            fits, best = count, found
+    return hosts[:fits], best
 
 
 def take_back(world: World, pods: Sequence[Pod], word: Word) -> Decision:
