@@ -31,7 +31,7 @@ class SpecError(OperatorError, ValueError):
 
 
 class RecordError(OperatorError):
-    """``status.progress`` was changed by somebody else; what the job has come through is not known any more.
+    """``status.record`` was changed by somebody else; what the job has come through is not known any more.
 
     Args:
         field: path of the field.

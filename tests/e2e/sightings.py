@@ -41,7 +41,7 @@ class Sightings:
     def saw_job(self, job: dict[str, Any]) -> None:
         """Take note of a job."""
         if job["metadata"]["name"] == self._job.name:
-            restarts = job.get("status", {}).get("progress", {}).get("restarts", 0)
+            restarts = job.get("status", {}).get("restartCount", 0)
             self._restarts.setdefault(restarts, time.monotonic())
 
 

@@ -4,10 +4,13 @@ import asyncio
 
 import horovod_jobs as jobs
 import pytest
-from operator_in_memory import JOB, bind, conditions, running, until
+from operator_in_memory import JOB, bind, conditions, recorded, running, until
+
+from gradsieve_operator.decide import Progress
+from gradsieve_operator.status import recall, record
 
 KEY = (JOB, "research", "digits")
-ENDED = {"finished": "2026-01-01T00:00:05.000000Z", "succeeded": True, "roster": 7}
+ENDED = Progress(finished=1767225605.0, succeeded=True, roster=7)
 
 
 @pytest.fixture
@@ -25,17 +28,17 @@ async def test_a_record_does_not_undo_what_another_leader_has_recorded_meanwhile
     changed = []
 
     def successor(request):
-        recorded = request.data.get("status", {}).get("progress", {})
-        if "finished" in recorded and not changed:
-            changed.append(recorded)
-            job.patch({"metadata": {"resourceVersion": "2000"}, "status": {"progress": ENDED}})
+        status = request.data.get("status", {})
+        if "record" in status and not changed:
+            changed.append(recall(status))
+            job.patch({"metadata": {"resourceVersion": "2000"}, "status": record(ENDED)})
 
     server.before = successor
     async with running():
         await until(lambda: bool(changed))
         await until(lambda: conditions(server).get("Complete", {}).get("status") == "True")
-    assert changed[0]["finished"] is None, "that would have started the ended job again"
-    assert {name: server.all(JOB)["digits"]["status"]["progress"][name] for name in ENDED} == ENDED
+    assert changed[0].finished is None, "that would have started the ended job again"
+    assert recorded(server) == ENDED
     assert server.all("v1/pods") == {}
 
 

@@ -131,7 +131,7 @@ def test_a_waiting_job_follows_its_policy_until_it_starts():
 def test_a_running_job_whose_policy_is_away_goes_on_with_what_it_has_under_another_operator_too():
     it = training(LAPLACE)
     it.policy, it.unresolved = None, "there is no CompressionPolicy 'shared' here"
-    it.progress = recall({"progress": record(it.progress)})
+    it.progress = recall(record(it.progress))
     lose_a_worker(it)
     assert started_with(it) == LAPLACE.manifest()
     assert plans(it) == [10]

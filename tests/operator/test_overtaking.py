@@ -4,7 +4,7 @@ import asyncio
 
 import horovod_jobs as jobs
 import kmock as kmock_library
-from operator_in_memory import JOB, bind, conditions, running, until
+from operator_in_memory import JOB, bind, change_record, conditions, recorded, running, until
 
 _CPU = {"resources": {"requests": {"cpu": "3"}}}
 """Nearly a node: three pods in all, one on each."""
@@ -13,10 +13,6 @@ _CPU = {"resources": {"requests": {"cpu": "3"}}}
 def submit(server, name: str, workers: int, **spec) -> None:
     job = jobs.body(jobs.group("worker", workers, container=_CPU), name=name, **spec)
     server.objects[JOB, "research", name] = job
-
-
-def progress(server, name: str) -> dict:
-    return server.all(JOB)[name].get("status", {}).get("progress", {})
 
 
 def admitted(server, name: str) -> str:
@@ -53,7 +49,7 @@ async def test_a_job_that_ended_without_a_place_keeps_none_from_others(server):
         submit(server, "late", 2)
         operator.queue.add(("research", "late"))
         await until(lambda: "late-worker-1-1" in server.all("v1/pods"))
-    assert progress(server, "big").get("waitingSince") is None
+    assert recorded(server, "big").waiting_since is None
 
 
 async def test_the_replacement_of_a_lost_worker_overtakes_nobody(server):
@@ -64,14 +60,14 @@ async def test_the_replacement_of_a_lost_worker_overtakes_nobody(server):
         await until(lambda: "small-worker-0-2" in server.all("v1/pods"))
         operator.queue.add(("research", "big"))
         await asyncio.sleep(0.5)
-        assert progress(server, "big")["overtaken"] == 0
+        assert recorded(server, "big").overtaken == 0
 
 
 async def test_a_running_job_gets_its_replacement_also_while_places_are_held_for_another(server):
     """It would wait for the other one otherwise, which waits for it."""
     async with running() as operator:
         await let_a_big_job_wait_for(server, operator, "small")
-    server.objects[JOB, "research", "big"].patch({"status": {"progress": {"overtaken": 3}}})
+    change_record(server, "big", overtaken=3)
     async with running() as operator:
         fail(server, "small-worker-0-1")
         operator.queue.add(("research", "small"))
@@ -109,6 +105,6 @@ async def test_a_job_whose_pods_are_refused_again_and_again_overtakes_once(serve
         operator.queue.add(("research", "small"))
         await until(lambda: refused == 3)
         operator.queue.add(("research", "big"))
-        await until(lambda: progress(server, "big")["overtaken"] > 0)
+        await until(lambda: recorded(server, "big").overtaken > 0)
         await asyncio.sleep(0.5)
-        assert progress(server, "big")["overtaken"] == 1
+        assert recorded(server, "big").overtaken == 1

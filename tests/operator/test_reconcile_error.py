@@ -1,9 +1,11 @@
 """A job that the operator fails to work on says so, can be suspended all the same, and is worked on again."""
 
+import json
+
 import horovod_jobs as jobs
 import kmock as kmock_library
 import pytest
-from operator_in_memory import JOB, bind, conditions, running, until
+from operator_in_memory import JOB, bind, change_record, conditions, running, until
 
 from gradsieve_operator.cluster import reconciler, trouble
 
@@ -121,27 +123,23 @@ async def test_a_suspended_job_that_fails_keeps_no_hands_off_pods_of_others(serv
 
 
 @pytest.mark.parametrize(
-    ("progress", "words"),
+    ("record", "words"),
     [
-        pytest.param({"generation": 10**12}, "status.progress.generation: is 1000000000000", id="count"),
-        pytest.param(
-            {"started": "2026-01-01T00:00:00+99:99"},
-            "status.progress.started: cannot be '2026-01-01T00:00:00+99:99'",
-            id="time",
-        ),
+        pytest.param({"generation": 10**12}, "status.record.generation: is 1000000000000", id="count"),
+        pytest.param({"started": "noon"}, "status.record.started: cannot be 'noon'", id="time"),
         pytest.param(
             {"compression": {"minDensityPermille": 9, "maxDensityPermille": 1}},
-            "status.progress.compression",
+            "status.record.compression",
             id="densities",
         ),
     ],
 )
 async def test_a_record_that_was_changed_is_named_and_begins_again_when_the_job_is_suspended(
-    server, progress, words
+    server, record, words
 ):
     async with running() as operator:
         await is_placed(server, operator)
-        change(server, operator, status={"progress": progress})
+        change(server, operator, status={"record": json.dumps(record)})
         found = await says(server, operator, "ReconcileError", status="True")
         assert found["message"].startswith(words)
         assert found["message"].endswith(
@@ -155,11 +153,12 @@ async def test_a_record_that_was_changed_is_named_and_begins_again_when_the_job_
 
 
 async def test_times_that_are_still_to_come_hold_up_nothing(server):
-    future = "9999-12-31T23:59:59.000000Z"
+    future = 253402300799.0
     async with running() as operator:
         await is_placed(server, operator)
         change(server, operator, spec={"runPolicy": {"activeDeadlineSeconds": 1}})
-        change(server, operator, status={"progress": {"started": future, "retryAt": future}})
+        change_record(server, started=future, retry_at=future)
+        operator.queue.add(("research", "digits"))
         await says(server, operator, "Failed", reason="DeadlineExceeded")
 
 

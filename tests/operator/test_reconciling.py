@@ -5,7 +5,7 @@ import asyncio
 import horovod_jobs as jobs
 import kmock as kmock_library
 import pytest
-from operator_in_memory import JOB, bind, conditions, running, until
+from operator_in_memory import JOB, bind, change_record, conditions, recorded, running, until
 
 POLICY = "gradsieve.io/v1alpha1/compressionpolicies"
 CHILDREN = {
@@ -150,8 +150,7 @@ async def test_a_started_job_goes_on_with_what_it_has_when_policy_and_operator_h
         await until(lambda: conditions(server)["PlanConverged"]["reason"] == "InvalidSpec")
         await until(lambda: "InvalidSpec" in reasons(server))
     assert conditions(server)["Admitted"]["reason"] == "Placed"
-    status = server.all(JOB)["digits"]["status"]
-    assert {name: status["progress"]["compression"][name] for name in spec} == spec
+    assert recorded(server).compression.manifest() == spec
     said = [each for each in server.all("v1/events").values() if each["reason"] == "InvalidSpec"]
     assert [each["type"] for each in said] == ["Warning"]
     assert "there is no CompressionPolicy 'thin'" in said[0]["message"]
@@ -212,8 +211,8 @@ async def test_places_stay_held_for_a_job_that_was_overtaken_before_the_operator
     big = jobs.body(jobs.group("worker", 3, container=cpu("3")), name="big")
     server.objects[JOB, "research", "big"] = big
     async with running():
-        await until(lambda: "progress" in server.all(JOB)["big"].get("status", {}))
-    server.objects[JOB, "research", "big"].patch({"status": {"progress": {"overtaken": 3}}})
+        await until(lambda: "record" in server.all(JOB)["big"].get("status", {}))
+    change_record(server, "big", overtaken=3)
     for number in range(10):
         name = f"small-{number}"
         server.objects[JOB, "research", name] = jobs.body(jobs.group("worker", container=cpu("2")), name=name)

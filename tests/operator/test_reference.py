@@ -18,7 +18,7 @@ def leaves(schema):
     """Yield the names of all own fields that hold no further ones of ours."""
     for name, field in schema["properties"].items():
         inner = field.get("items", field)
-        if "properties" in inner and name not in ("template", "policyRef", "conditions", "progress"):
+        if "properties" in inner and name not in ("template", "policyRef", "conditions"):
             yield from leaves(inner)
         elif name not in ("conditions", "policyRef"):
             yield name

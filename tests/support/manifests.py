@@ -64,7 +64,7 @@ def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
     result = {key: copy.deepcopy(value) for key, value in schema.items() if not key.startswith("x-")}
     if "properties" in schema:
         result["properties"] = {name: json_schema(field) for name, field in schema["properties"].items()}
-        result["additionalProperties"] = False
+        result["additionalProperties"] = schema.get("x-kubernetes-preserve-unknown-fields", False)
     if isinstance(schema.get("items"), dict):
         result["items"] = json_schema(schema["items"])
         result["uniqueItems"] = schema.get("x-kubernetes-list-type") == "set"

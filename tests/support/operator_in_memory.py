@@ -7,9 +7,12 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 from gradsieve_operator.cluster.operator import Operator, Options
+from gradsieve_operator.decide import Progress
+from gradsieve_operator.status import recall, record
 
 JOB = "gradsieve.io/v1alpha1/horovodjobs"
 
@@ -70,6 +73,17 @@ def conditions(server: Any, name: str = "digits") -> dict[str, dict[str, Any]]:
     """Return the conditions of a job by their type."""
     found = server.all(JOB).get(name, {}).get("status", {}).get("conditions", [])
     return {condition["type"]: condition for condition in found}
+
+
+def recorded(server: Any, name: str = "digits") -> Progress:
+    """Return what the operator has recorded of a job."""
+    return recall(server.all(JOB).get(name, {}).get("status", {}))
+
+
+def change_record(server: Any, name: str = "digits", **values: Any) -> None:
+    """Put ``values`` of `Progress` into the operator's record of a job."""
+    changed = record(replace(recorded(server, name), **values))
+    server.objects[JOB, "research", name].patch({"status": changed})
 
 
 def bind(server: Any) -> None:

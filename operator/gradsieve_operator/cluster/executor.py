@@ -116,7 +116,7 @@ class Executor:
             case IssueCertificates(hosts):
                 await self._issue(job, hosts, memory)
             case Record(progress):
-                await write_status(self._api, job_path(job), job.uid, {"progress": record(progress)}, memory)
+                await write_status(self._api, job_path(job), job.uid, record(progress), memory)
             case DeleteJob():
                 await self._api.delete(job_path(job), uid=job.uid)
             case PutRoster() | PutPlan() | Stop() if seen.coordinator is not None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from gradsieve_operator.schema.parts import Schema, fields, flag, items, number, text, time, word
+from gradsieve_operator.schema.parts import Schema, fields, items, number, text, time, word
 from gradsieve_operator.spec.values import (
-    ALGORITHMS,
     MAX_DENSITY,
     MAX_GPU_PRODUCTS,
     MAX_GROUP_NAME,
@@ -17,6 +16,7 @@ from gradsieve_operator.spec.values import (
 
 _MANY = 2**53 - 1  # the API server keeps limits as floats, and refuses every value if one is none of int64
 _MAX_RESTARTS = 2**31 - 1
+_LONGEST_RECORD = 64 * 1024
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _TYPE = re.compile(r"[A-Z][A-Za-z0-9]*")
 
@@ -48,7 +48,15 @@ def job_status() -> Schema:
             ),
             "plan": _plan(),
             "telemetry": _telemetry(),
-            "progress": _progress(),
+            "record": text(
+                "What the operator goes by after a restart; not for others to read or write.",
+                longest=_LONGEST_RECORD,
+            ),
+            "progress": fields(
+                "What earlier versions of the operator recorded; read once, and removed.",
+                {},
+                **{"x-kubernetes-preserve-unknown-fields": True},
+            ),
         },
     )
 
@@ -115,59 +123,5 @@ def _telemetry() -> Schema:
             "densityPermille": number("Entries sent, of a thousand.", 0, MAX_DENSITY),
             "committedStep": number("Step of the last commit.", 0, _MANY),
             "slowestWorker": text("Host of the rank with the longest steps.", longest=MAX_LABEL_VALUE),
-        },
-    )
-
-
-def _progress() -> Schema:
-    size = fields(
-        "Of a group.",
-        {
-            "name": text("Its name.", longest=MAX_GROUP_NAME),
-            "replicas": number("Workers.", 0, MAX_WORKERS),
-        },
-        required=["name", "replicas"],
-    )
-    counters = {
-        "generation": "Counts the times that worker pods were made.",
-        "attempt": "Counts coordinators.",
-        "givenUp": "Last generation of workers of a placement that failed.",
-        "givenUpAttempt": "Last coordinator of a placement that failed.",
-        "restarts": "Restarts after failures.",
-        "overtaken": "Jobs that came later and were placed while it waited.",
-        "setbacks": "Placements that failed since the last one that held.",
-        "roster": "Generation of the last list of workers that the coordinator got.",
-        "planGeneration": "Of the last plan that the coordinator got.",
-    }
-    moments = {
-        "waitingSince": "When it first asked for places.",
-        "waitedSince": "When it first asked for the places that it has.",
-        "retryAt": "Nothing is placed before.",
-        "started": "When all pods had their nodes.",
-        "changed": "When ranks last began or ceased to run.",
-        "finished": "When it ended.",
-    }
-    flags = {"running": "Whether ranks run.", "succeeded": "How it ended."}
-    compression = fields(
-        "What ranks go by since the job started.",
-        {
-            "algorithm": word("Rule that selects the entries.", ALGORITHMS),
-            "densityPermille": number("Entries sent, of a thousand.", 1, MAX_DENSITY),
-            "minDensityPermille": number("Least density.", 1, MAX_DENSITY),
-            "maxDensityPermille": number("Highest density.", 1, MAX_DENSITY),
-        },
-    )
-    host = text("Name of a host.", longest=MAX_LABEL_VALUE)
-    return fields(
-        "The operator's own record, by which it goes on after a restart; not for others to read or write.",
-        {
-            **{name: number(about, 0, _MANY) for name, about in counters.items()},
-            **{name: time(about) for name, about in moments.items()},
-            **{name: flag(about) for name, about in flags.items()},
-            "members": text("Digest of the last list of workers.", longest=64),
-            "compression": compression,
-            "plan": text("Digest of the last plan.", longest=64),
-            "absent": items("Hosts whose place is not filled yet.", host, most=MAX_WORKERS + 1),
-            "sizes": items("Sizes that the workers were chosen for.", size, most=MAX_GROUPS),
         },
     )

@@ -45,7 +45,7 @@ def job_status(
         "workerGroups": summary.groups(world, gpu_products),
         "plan": summary.plan(world, decision, previous),
         "telemetry": summary.telemetry(world, decision, previous),
-        "progress": record(progress),
+        **record(progress),
     }
     if not job.groups:
         status = {name: value for name, value in status.items() if name not in _OF_GROUPS}

@@ -1,8 +1,10 @@
-"""The operator's own record of a job, as it lies in ``status.progress``."""
+"""The operator's own record of a job, as it lies in ``status.record``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -10,7 +12,7 @@ from gradsieve_operator.decide import Progress
 from gradsieve_operator.errors import RecordError, SpecError
 from gradsieve_operator.spec import Compression
 from gradsieve_operator.spec.fields import Fields
-from gradsieve_operator.status.times import read, written
+from gradsieve_operator.status.times import read
 
 TIMES = frozenset({"waiting_since", "waited_since", "retry_at", "started", "changed", "finished"})
 
@@ -22,21 +24,34 @@ _LONGEST_PAUSE = 600.0
 
 
 def record(progress: Progress) -> dict[str, Any]:
-    """Return the content of ``status.progress``. What is unset is null, so that a merge patch removes it."""
-    return {
-        _spelled(field.name): _plain(field.name, getattr(progress, field.name)) for field in fields(progress)
+    """Return the part of a job's status that holds ``progress``: one line of JSON, without what is unset.
+
+    A text, not a field for each number: it is for nobody else to read, and ``kubectl describe`` shows it as
+    one line. Earlier versions kept it in the fields of ``status.progress``, which the first record removes.
+    """
+    told = {
+        _spelled(field.name): _plain(getattr(progress, field.name))
+        for field in fields(progress)
+        if getattr(progress, field.name) != field.default
     }
+    return {"record": json.dumps(told, separators=(",", ":")), "progress": None}
 
 
 def recall(status: Mapping[str, Any]) -> Progress:
-    """Return what `record` put into a job's status; a new record where there is none.
+    """Return what `record`, or an earlier version's, put into a job's status; a new record for none.
 
     Raises:
         RecordError: somebody else has put something there that was never recorded.
     """
-    found = status.get("progress") or {}
-    values = {field.name: found.get(_spelled(field.name)) for field in fields(Progress)}
-    return Progress(**{name: _checked(name, value) for name, value in values.items() if value is not None})
+    if "record" not in status:
+        return _progress("progress", status.get("progress") or {}, read)
+    try:
+        found = json.loads(status["record"])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordError("status.record", f"cannot be {status['record']!r}"[:200]) from error
+    if not isinstance(found, dict):
+        raise RecordError("status.record", f"cannot be {found!r}"[:200])
+    return _progress("record", found, _seconds)
 
 
 def not_later(progress: Progress, now: float) -> Progress:
@@ -54,38 +69,58 @@ def _spelled(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, Compression):
-        return {_spelled(field.name): getattr(value, field.name) for field in fields(value)}
-    if name in TIMES:
-        return written(value or None, exactly=True)
-    if name == "sizes":
-        return [{"name": group, "replicas": replicas} for group, replicas in value]
-    return list(value) if isinstance(value, tuple) else value
+def _plain(value: Any) -> Any:
+    return value.manifest() if isinstance(value, Compression) else value
 
 
-def _checked(name: str, value: Any) -> Any:
-    where = f"status.progress.{_spelled(name)}"
+def _progress(root: str, found: Mapping[str, Any], time: Callable[[Any], float | None]) -> Progress:
+    values = {field.name: found.get(_spelled(field.name)) for field in fields(Progress)}
+    return Progress(
+        **{
+            name: _checked(f"status.{root}.{_spelled(name)}", name, value, time)
+            for name, value in values.items()
+            if value is not None
+        }
+    )
+
+
+def _checked(where: str, name: str, value: Any, time: Callable[[Any], float | None]) -> Any:
     try:
-        found = _read(name, value)
+        found = _read(where, name, value, time)
     except SpecError as error:
         raise RecordError(error.field, error.problem) from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise RecordError(where, f"cannot be {value!r}"[:200]) from error
-    if isinstance(found, int) and found > _MOST_COUNTED:
+    if isinstance(found, int) and not 0 <= found <= _MOST_COUNTED:
         raise RecordError(where, f"is {found}")
     return found
 
 
-def _read(name: str, value: Any) -> Any:
+def _read(where: str, name: str, value: Any, time: Callable[[Any], float | None]) -> Any:
     if name in TIMES:
         # Before 1970 nothing happened, and the API's times do not go back for ever.
-        return max(0.0, read(value) or 0.0)
+        return max(0.0, time(value) or 0.0)
     if name == "compression":
-        source = Fields.of(value, "status.progress.compression")
+        source = Fields.of(value, where)
         compression = Compression.parse(source)
         compression.check(source)
         return compression
     if name == "sizes":
-        return tuple((item["name"], item["replicas"]) for item in value)
-    return tuple(value) if isinstance(value, list) else value
+        pairs = [(each["name"], each["replicas"]) if isinstance(each, dict) else each for each in value]
+        return tuple((_exactly(str, group), _exactly(int, replicas)) for group, replicas in pairs)
+    if name == "absent":
+        return tuple(_exactly(str, host) for host in value)
+    return _exactly(type(getattr(Progress(), name)), value)
+
+
+def _exactly(kind: type, value: Any) -> Any:
+    """Return ``value``, which must be of that very kind: true is not a number."""
+    if type(value) is not kind:
+        raise TypeError(f"not a {kind.__name__}")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise TypeError("not a time")
+    return float(value)

@@ -1,5 +1,6 @@
 """All pods of a job get their places together or none does, whoever else wants them. Nothing is trained."""
 
+import json
 import time
 
 import pytest
@@ -163,4 +164,4 @@ def test_a_big_job_behind_a_stream_of_small_ones_starts_also_when_the_operator_r
 
 
 def overtaken(job: Job) -> int:
-    return int(job.status().get("progress", {}).get("overtaken", 0))
+    return int(json.loads(job.status().get("record", "{}")).get("overtaken", 0))

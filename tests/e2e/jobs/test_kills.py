@@ -1,5 +1,6 @@
 """An operator that is killed at any write, or stays dead for a minute, changes nothing about the end."""
 
+import json
 import re
 import threading
 import time
@@ -22,7 +23,7 @@ class Reconcile:
     """Tells the kinds of writes of a reconcile apart, one after the other."""
 
     def __init__(self) -> None:
-        self._progress: dict[str, dict] = {}
+        self._records: dict[str, dict] = {}
 
     def kind(self, write: Write) -> str:
         """Return what a write is for, whatever job it is of."""
@@ -37,14 +38,16 @@ class Reconcile:
     def arrived(self, write: Write) -> None:
         """Take note of what a job's status has from now on."""
         if write.path.endswith("/status"):
-            progress = write.body["status"].get("progress") or {}
-            self._progress[write.path] = {**self._progress.get(write.path, {}), **progress}
+            self._records[write.path] = self._record(write)
+
+    def _record(self, write: Write) -> dict:
+        said = write.body["status"].get("record")
+        return self._records.get(write.path, {}) if said is None else json.loads(said)
 
     def _status(self, write: Write) -> str:
-        status, before = write.body["status"], self._progress.get(write.path, {})
-        after = status.get("progress") or {}
+        status, before, after = write.body["status"], self._records.get(write.path, {}), self._record(write)
         changed = {name for name, value in after.items() if before.get(name) != value}
-        if set(status) != {"progress"}:
+        if not set(status) <= {"record", "progress"}:
             times = [name for name in ("completionTime", "startTime", "restartCount") if name in status]
             return f"report {times[0] if times else 'conditions'}"
         of_note = [name for name in ("restarts", "started", "roster", "generation") if name in changed]
