@@ -146,7 +146,9 @@ class Compression(metaclass=NotACompressor):
     @staticmethod
     @_constructor
     def group_topk(density: float = 0.01, **settings: Any) -> HorovodCompressor:
-        """The largest magnitudes of each group of elements. See `gradsieve.Compression.group_topk`."""
+        """The largest magnitudes of each group of elements, which converges clearly worse than the others. See
+        `gradsieve.Compression.group_topk`.
+        """
         return _horovod_compressor(gradsieve.Compression.group_topk, density, settings)
 
     @staticmethod

@@ -1,5 +1,6 @@
 """Densities that follow the kept energy (method A, step 4), within the bounds of layer and model."""
 
+import itertools
 import math
 
 import pytest
@@ -91,6 +92,53 @@ def test_thresholds_are_anchored_anew_and_gains_measured_only_now_and_then():
     assert [step for step, decision in enumerate(decisions) if decision.measure] == list(range(0, 100, 10))
 
 
+@given(layers=st.integers(1, 120), reanchor_steps=st.integers(1, 60))
+def test_layers_are_anchored_together_once_and_then_by_turns(layers, reanchor_steps):
+    made = policy(reanchor_steps=reanchor_steps)
+    parts = [made.layer(f"layer.{number}", 1000) for number in range(layers)]
+    anchored = [
+        [number for number, part in enumerate(parts) if part.decide(step).reanchor]
+        for step in range(3 * reanchor_steps)
+    ]
+    assert anchored[0] == list(range(layers))
+    fair = layers / reanchor_steps
+    assert all(len(step) <= 2 * math.ceil(fair) for step in anchored[1:])
+    for number in range(layers):
+        own = [step for step, anchors in enumerate(anchored) if number in anchors]
+        gaps = [after - before for before, after in itertools.pairwise(own)]
+        assert all(gap <= reanchor_steps for gap in gaps)
+        assert all(gap == reanchor_steps for gap in gaps[1:])
+
+
+def test_gains_are_measured_by_turns_ten_times_in_a_window_by_every_layer():
+    made = policy(adapt_steps=100, reanchor_steps=50)
+    parts = [made.layer(f"layer.{number}", 1000) for number in range(30)]
+    measuring = [[part.decide(step).measure for part in parts] for step in range(100)]
+    assert {sum(layer) for layer in zip(*measuring, strict=True)} == {10}
+    assert max(map(sum, measuring)) <= 2 * 30 / 10
+
+
+def test_a_layers_turn_is_saved_and_does_not_depend_on_the_order_of_layers():
+    names = ["a", "b", "c", "d"]
+    saved, resumed = policy(reanchor_steps=50), policy(reanchor_steps=50)
+    before = {name: saved.layer(name, 1000) for name in names}
+    after = {name: resumed.layer(name, 1000) for name in reversed(names)}
+    for name in names:
+        after[name].load_state_dict(before[name].state_dict())
+        turns = [[part.decide(step).reanchor for step in range(200)] for part in (before[name], after[name])]
+        assert turns[0] == turns[1]
+
+
+def test_a_state_from_before_layers_took_turns_is_loaded():
+    made = policy(reanchor_steps=50)
+    made.layer("a", 1000)
+    part = made.layer("b", 1000)
+    turns = [part.decide(step).reanchor for step in range(100)]
+    part.load_state_dict({"density": 0.02, "gains": [0.5], "history": [0.4]})
+    assert [part.decide(step).reanchor for step in range(100)] == turns
+    assert densities([part]) == [0.02]
+
+
 LAYERS = st.lists(st.tuples(st.floats(1e-6, 1.0), st.integers(1, 10**9)), min_size=1, max_size=30)
 
 
@@ -150,6 +198,9 @@ def test_less_energy_never_means_a_lower_density(density, gain, usual):
         ),
         pytest.param({"density": 0.1, "gains": [math.nan], "history": []}, "'gains': list", id="not finite"),
         pytest.param({"density": 0.1, "gains": [], "history": [], "x": 1}, "'x': found", id="unknown field"),
+        pytest.param(
+            {"density": 0.1, "gains": [], "history": [], "anchor_turn": -1}, "'anchor_turn': -1", id="turn"
+        ),
     ],
 )
 def test_a_layers_state_that_does_not_fit_is_refused_and_changes_nothing(state, message):

@@ -30,7 +30,8 @@ class LayeredConfig(CompressionConfig):
     layer_min_elements: size thresholds of layers by name: pairs of a pattern (``*`` and ``?`` as in file
         names) and a number that takes the place of ``min_elements``; the first that matches holds.
     band: accepted number of entries as multiples of k, lowest and highest.
-    reanchor_steps: steps after which a layer's threshold is set to the exact k-th magnitude. 50 **(r)**.
+    reanchor_steps: steps after which a layer's threshold is set to the exact k-th magnitude, layers by turns.
+        50 **(r)**.
     adapt_steps: steps after which densities are decided anew. 100.
     dead_band: by how much, as a fraction, the kept energy must leave its usual level to change a density.
         0.1 **(r)**: one change of a density moves it by less.

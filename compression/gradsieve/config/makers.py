@@ -40,10 +40,14 @@ class Compression(metaclass=NotACompressor):
     ) -> GroupTopKConfig:
         """Return settings for group top-k (method C; patent of ICT, Chinese Academy of Sciences, 2024-12).
 
-        1. Cut the tensor into groups of ``group_size`` consecutive elements (1 024 **(r)**).
-        2. Of each send the max(1, floor(density * group_size)) entries of largest magnitude **(r)**.
+        1. Cut the tensor into groups of ``group_size`` consecutive elements (1 024 **(r)**). The patent cuts
+           the rank's whole flattened gradient; here every tensor is cut by itself **(r)**.
+        2. Of each send the max(1, floor(density * group_size)) entries of largest magnitude **(r)**: with the
+           defaults 10 of 1 024, 0.98 of what the other rules send.
 
-        Error feedback is an addition to the patent. To tune: a small ``group_size`` spreads entries evenly
+        **Converges clearly worse than the other rules** while trainings are short: a group whose entries are
+        all small sends as many as one whose entries are large. Take it where all payloads must be of one size
+        and spread evenly. Error feedback is an addition to the patent. To tune: a small ``group_size`` spreads entries evenly
         but keeps less energy; at most 256 makes indexes one byte each.
         """
         return GroupTopKConfig(density=density, group_size=group_size, **settings)
@@ -108,8 +112,8 @@ class Compression(metaclass=NotACompressor):
            ``layer_min_elements`` says for its name: ``{"head.*": 0, "embedding.weight": 10**9}``.
         2. Every layer has its own threshold: send all that reach it.
         3. The threshold follows the layer's k: times clip((kept / k)^(1/2), 1/2, 2) from step to step; set to
-           the exact k-th magnitude at first and every ``reanchor_steps`` steps **(r)**; corrected in the same
-           step by bisection when the number kept is outside ``band`` **(r)**.
+           the exact k-th magnitude at first and every ``reanchor_steps`` steps, layers by turns **(r)**;
+           corrected in the same step by bisection when the number kept is outside ``band`` **(r)**.
         4. Every ``adapt_steps`` steps a layer that keeps less of its energy than usual gets a density 1.25
            times as high, one that keeps more a lower one; ``dead_band`` is what counts as usual **(r; after
            GraVAC's gain)**. Every layer stays within ``bounds``, the model's mean within ``density``.

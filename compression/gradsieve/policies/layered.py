@@ -6,6 +6,7 @@ public; the gain follows GraVAC. What is marked **(r)** is a reconstruction.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ GROWTH = (
     1.25  # (r) one change of a density; moves q by less than the default dead band, so it cannot undo itself
 )
 HISTORY = 50  # (r) measurements whose median is a layer's usual gain
+GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it, modulo 1, lie evenly however many there are
 MEASUREMENTS = 10  # (r) per window: few, for each costs a pass over the layer
 
 
@@ -57,15 +59,24 @@ def bounded_densities(
     return result
 
 
+def anchor_turn(number: int, reanchor_steps: int) -> int:
+    """Return after which step of every ``reanchor_steps`` the layer of that number, from 0, is anchored.
+
+    No step has more than twice its share, however many layers there are.
+    """
+    return int(number * GOLDEN % 1 * reanchor_steps)
+
+
 class LayeredPolicy:
     """A density per layer, adapted every ``adapt_steps`` steps, their weighted mean at most ``density``.
 
     1. Every layer starts at ``density``.
-    2. Each layer measures its kept-energy gain ten times in ``adapt_steps`` steps **(r)**.
+    2. Each layer measures its kept-energy gain ten times in ``adapt_steps`` steps, layers by turns **(r)**.
     3. At the end of such a window the median of its gains is compared with the median of the windows before:
        see `adapted_density`.
     4. `bounded_densities` keeps every layer within ``bounds`` and the model's mean at most ``density``.
-    5. Every ``reanchor_steps`` steps each layer selects anew, without its threshold.
+    5. Every ``reanchor_steps`` steps each layer selects without its threshold; all in the first step, by
+       turns afterwards **(r)**: all at once, that step took five times as long as the others.
 
     A rank decides by its own gradients; ranks may come to different densities.
     """
@@ -95,7 +106,8 @@ class LayeredPolicy:
     def layer(self, name: str, elements: int) -> LayerPolicy:
         """See :class:`gradsieve.policies.base.Policy`."""
         measure_steps = max(1, self._adapt_steps // MEASUREMENTS)
-        self._layers[name] = _Layer(elements, self._density, self._reanchor_steps, measure_steps)
+        turn = anchor_turn(len(self._layers), self._reanchor_steps)
+        self._layers[name] = _Layer(elements, self._density, self._reanchor_steps, turn, measure_steps)
         return self._layers[name]
 
     def observe_exchange(self, seconds: float, size: int) -> None:
@@ -129,20 +141,26 @@ class LayeredPolicy:
 
 
 class _Layer:
-    """density: in force. gains: of the window under way. history: of the windows before."""
+    """density: in force. gains: of the window under way. history: of the windows before. anchor_turn: see
+    `anchor_turn`; saved, as layers may come in another order to a training that is resumed.
+    """
 
-    def __init__(self, elements: int, density: float, reanchor_steps: int, measure_steps: int) -> None:
+    def __init__(
+        self, elements: int, density: float, reanchor_steps: int, anchor_turn: int, measure_steps: int
+    ) -> None:
         self.elements = elements
         self.density = density
         self.gains: list[float] = []
         self.history: list[float] = []
+        self.anchor_turn = anchor_turn
         self._reanchor_steps = reanchor_steps
         self._measure_steps = measure_steps
         self._observed: float | None = None
 
     def decide(self, step: int) -> Decision:
-        reanchor, measure = step % self._reanchor_steps == 0, step % self._measure_steps == 0
-        return Decision(self.density, reanchor, measure)
+        since_turn = step - self.anchor_turn
+        reanchor = step == 0 or since_turn % self._reanchor_steps == 0
+        return Decision(self.density, reanchor, measure=since_turn % self._measure_steps == 0)
 
     def observe(self, outcome: Outcome) -> None:
         self._observed = outcome.gain
@@ -166,11 +184,18 @@ class _Layer:
         return wanted
 
     def state_dict(self) -> dict[str, Any]:
-        return {"density": self.density, "gains": list(self.gains), "history": list(self.history)}
+        return {
+            "density": self.density,
+            "gains": list(self.gains),
+            "history": list(self.history),
+            "anchor_turn": self.anchor_turn,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        saved.require_fields(state, "density", "gains", "history")
+        state = {"anchor_turn": self.anchor_turn} | state  # version 0.1.0 had none
+        saved.require_fields(state, "density", "gains", "history", "anchor_turn")
         density = saved.fraction(state, "density")
         gains, history = saved.numbers(state, "gains"), saved.numbers(state, "history")
+        self.anchor_turn = saved.count(state, "anchor_turn")
         self.density, self.gains, self.history = density, gains, history
         self._observed = None
