@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from gradsieve_hvd.bench import convergence
 from gradsieve_hvd.bench.convergence_table import summaries
 from gradsieve_hvd.cli import main
+from gradsieve_hvd.demo.tasks import TASKS
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,8 @@ def test_adaptive_methods_are_compared_at_equal_bytes(run):
         if row["matches"] is None:
             continue
         (own,) = [r for r in rows if r["method"] == row["matches"] and r["seed"] == row["seed"]]
-        assert row["sent_bytes"] == pytest.approx(own["sent_bytes"], rel=0.02)
+        assert row["payload_bytes"] == pytest.approx(own["payload_bytes"], rel=0.02)
+        assert row["retrained"] == (row["density"] != own["density"])
 
 
 def test_rules_report_what_they_kept_of_what_was_asked_for(run):
@@ -58,6 +60,47 @@ def test_rules_report_what_they_kept_of_what_was_asked_for(run):
             assert layer["selections"] == 12 * 4
             assert layer["outside"] == layer["empty"] == 0
             assert row["method"] != "topk" or layer["inexact"] == 0
+
+
+@pytest.fixture(scope="module")
+def adamw(tmp_path_factory):
+    file = tmp_path_factory.mktemp("adamw") / "rows.json"
+    arguments = ["--task", "digits", "--steps", "6", "--seeds", "1", "--method", "laplace"]
+    arguments += ["--optimizer", "adamw", "--beta1", "0"]
+    arguments += ["--learning-rate", "0.001", "--learning-rate", "0.1"]
+    arguments += ["--values", "int4", "--min-elements", "100000"]
+    result = CliRunner().invoke(main, ["bench", "convergence", *arguments, "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    return json.loads(file.read_text())["rows"], result.output
+
+
+def test_an_optimizer_and_its_learning_rates_can_be_chosen(adamw):
+    rows, output = adamw
+    assert [(row["method"], row["learning_rate"]) for row in rows] == [
+        (method, rate) for rate in (0.001, 0.1) for method in ("dense", "laplace")
+    ]
+    for row in rows:
+        assert (row["optimizer"], row["beta1"], row["momentum"]) == ("adamw", 0.0, None)
+        assert (row["value_dtype"], row["min_elements"]) == ("int4", 100_000)
+    assert [layer["layer"] for layer in rows[1]["layers"]] == ["2.weight"]
+    assert "laplace, rate 0.1" in output
+
+
+def test_a_training_is_compared_with_dense_training_at_its_own_learning_rate(adamw):
+    rows, _ = adamw
+    for dense, laplace, summary in zip(rows[::2], rows[1::2], summaries(rows)[1::2], strict=True):
+        assert summary["learning_rate"] == dense["learning_rate"] == laplace["learning_rate"]
+        assert summary["behind"] == pytest.approx(dense["value"] - laplace["value"])
+
+
+@pytest.mark.parametrize(("optimizer", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
+def test_the_chosen_optimizer_is_the_one_that_trains(optimizer, kind):
+    task = TASKS["digits"]()
+    setup = convergence.Setup(ranks=1, steps=1, optimizer=optimizer, learning_rate=0.03, beta1=0.5)
+    made = setup.make_optimizer(task, task.model(0))
+    assert type(made) is kind
+    assert {group["lr"] for group in made.param_groups} == {0.03}
+    assert optimizer == "sgd" or made.param_groups[0]["betas"] == (0.5, 0.999)
 
 
 def test_a_summary_compares_means_over_the_same_seeds(run):
@@ -73,6 +116,7 @@ def test_a_summary_compares_means_over_the_same_seeds(run):
 
 def test_a_loss_is_compared_relative_to_dense():
     row = {"task": "t", "matches": None, "metric": "loss", "density": 1, "sent_bytes": 1, "layers": []}
+    row |= {"learning_rate": None}
     rows = [row | {"method": m, "seed": 0, "value": v} for m, v in [("dense", 2.0), ("topk", 2.03)]]
     assert summaries(rows)[1]["behind"] == pytest.approx(0.015)
     assert not summaries(rows)[1]["near_dense"]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from gradsieve.codec import ValueDtype
 
 from . import codecs, convergence, convergence_table, selection
 
@@ -77,6 +78,20 @@ def bench_codec(task: str, densities: tuple[float, ...], file: Path | None) -> N
     help="Only this method, besides dense.",
 )
 @click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@click.option("--optimizer", default="sgd", show_default=True, type=click.Choice(["sgd", "adamw"]))
+@click.option(
+    "--learning-rate",
+    "rates",
+    multiple=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Instead of the task's own, or 0.002 for AdamW; several: each is trained.",
+)
+@click.option(
+    "--beta1", default=0.9, show_default=True, type=click.FloatRange(0, 1, max_open=True), help="AdamW's."
+)
+@click.option("--min-elements", default=10_000, show_default=True, type=click.IntRange(0))
+@click.option("--values", default="float32", show_default=True, type=click.Choice(get_args(ValueDtype)))
+@click.option("--warmup", type=click.FloatRange(0, 1), help="Share of the steps, instead of the task's own.")
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--steps", type=click.IntRange(1), help="Instead of the task's own number, thousands.")
@@ -87,25 +102,28 @@ def bench_convergence(
     tasks: tuple[str, ...],
     methods: tuple[str, ...],
     density: float,
+    rates: tuple[float, ...],
     seeds: int,
     first_seed: int,
-    steps: int | None,
     file: Path | None,
+    **training: Any,
 ) -> None:
     """Train to the end by every method, on simulated ranks: results, bytes, and what selections kept.
 
-    Adaptive methods are compared with exact top-k at the density that sends as many bytes. One training takes
-    minutes; FILE is written after each.
+    Adaptive methods are compared with exact top-k at the density whose payloads are as many bytes. With AdamW
+    there is no momentum correction. One training takes minutes; FILE is written after each.
     """
     torch.set_num_threads(1)
     rows: list[Row] = []
+    chosen = methods or tuple(convergence.METHODS)
+    setups = [
+        (task, convergence.setup_of(task, learning_rate=rate, **training))
+        for task in tasks or tuple(convergence.SETUPS)
+        for rate in rates or (None,)
+    ]
     with _status("training") as progress:
         for seed in range(first_seed, first_seed + seeds):
-            for task in tasks or tuple(convergence.SETUPS):
-                setup = convergence.SETUPS[task]
-                if steps is not None:
-                    setup = dataclasses.replace(setup, steps=steps)
-                chosen = methods or tuple(convergence.METHODS)
+            for task, setup in setups:
                 for row in convergence.measure(task, setup, density, seed, chosen, progress):
                     rows.append(row)
                     if file is not None:
@@ -114,7 +132,7 @@ def bench_convergence(
     console = Console()
     (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(convergence_table.table(rows))
     click.echo("Accuracy in %, loss in nats per character. Behind: points of accuracy, % of loss.")
-    click.echo("method = adaptive method: fixed density that sends as many bytes.")
+    click.echo("method = adaptive method: fixed density whose payloads are as many bytes.")
     if file is not None:
         click.echo(f"Written: {file}")
 

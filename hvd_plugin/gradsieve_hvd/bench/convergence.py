@@ -9,15 +9,23 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
 
 from gradsieve import Compression, CompressionConfig, DensityWarmup, MomentumCorrection
+from gradsieve.codec import ValueDtype
 from gradsieve.config.base import CommonSettings
 from gradsieve_hvd.demo.tasks import TASKS, Task
 from gradsieve_hvd.simulation.budget import at_equal_bytes
 from gradsieve_hvd.simulation.outcome import Outcome, train
 
 Row = dict[str, Any]
+OptimizerName = Literal["sgd", "adamw"]
+_ADAMW_RATE = 0.002
+_SECOND_MOMENT = 0.999
 DENSE, FIXED = "dense", "topk"
 ADAPTIVE = ("layered", "importance")
 METHODS: dict[str, Callable[..., CompressionConfig]] = {
@@ -34,8 +42,10 @@ METHODS: dict[str, Callable[..., CompressionConfig]] = {
 class Setup:
     """How a task is trained here, the same for every method but dense, which has the optimizer's momentum.
 
-    momentum: of momentum correction; None leaves momentum to the optimizer. warmup: share of the steps in
-    which the density falls from 0.25; 0 for none. evaluations: how often the metric is taken.
+    evaluations: how often the metric is taken. momentum: of momentum correction; None leaves momentum to the
+    optimizer. warmup: share of the steps in which the density falls from 0.25; 0 for none. min_elements,
+    value_dtype: as in the methods' constructors. optimizer: "sgd" is the task's own. learning_rate: None is
+    the task's own for SGD, and 0.002 for AdamW. beta1: AdamW's rate of the first moment.
     """
 
     ranks: int
@@ -43,11 +53,31 @@ class Setup:
     evaluations: int = 10
     momentum: MomentumCorrection | None = None
     warmup: float = 0.0
+    min_elements: int = 10_000
+    value_dtype: ValueDtype = "float32"
+    optimizer: OptimizerName = "sgd"
+    learning_rate: float | None = None
+    beta1: float = 0.9
 
     def settings(self) -> CommonSettings:
         """Return what the methods' makers take of it."""
         steps = round(self.warmup * self.steps)
-        return {"momentum": self.momentum, "warmup": DensityWarmup(steps=steps) if steps else None}
+        return {
+            "momentum": self.momentum,
+            "warmup": DensityWarmup(steps=steps) if steps else None,
+            "min_elements": self.min_elements,
+            "value_dtype": self.value_dtype,
+        }
+
+    def make_optimizer(self, task: Task, model: nn.Module) -> Optimizer:
+        """Return a new optimizer for the model."""
+        if self.optimizer == "adamw":
+            rate = self.learning_rate or _ADAMW_RATE
+            return torch.optim.AdamW(model.parameters(), lr=rate, betas=(self.beta1, _SECOND_MOMENT))
+        made = task.optimizer(model)
+        for group in made.param_groups if self.learning_rate is not None else ():
+            group["lr"] = self.learning_rate
+        return made
 
 
 # Digits needs no extras. The character model at 1 % is several per cent behind dense training without them.
@@ -57,6 +87,32 @@ SETUPS = {
         ranks=2, steps=4000, momentum=MomentumCorrection(momentum=0.9, masking=False), warmup=0.05
     ),
 }
+
+
+def setup_of(
+    task: str,
+    *,
+    optimizer: OptimizerName,
+    beta1: float,
+    learning_rate: float | None,
+    min_elements: int,
+    values: ValueDtype,
+    warmup: float | None,
+    steps: int | None,
+) -> Setup:
+    """Return a task's setup with these instead of its own; None leaves its own, AdamW takes its momentum."""
+    own = SETUPS[task]
+    return dataclasses.replace(
+        own,
+        optimizer=optimizer,
+        beta1=beta1,
+        learning_rate=learning_rate,
+        min_elements=min_elements,
+        value_dtype=values,
+        momentum=own.momentum if optimizer == "sgd" else None,
+        warmup=own.warmup if warmup is None else warmup,
+        steps=own.steps if steps is None else steps,
+    )
 
 
 def measure(
@@ -70,8 +126,9 @@ def measure(
     """Yield a row per training.
 
     1. Dense, then every method at ``density``.
-    2. For every adaptive method exact top-k at the fixed density at which it sends as many bytes within 2 %:
-       ``matches`` names whose. If that is ``density`` itself it is not trained again.
+    2. For every adaptive method exact top-k at the fixed density at which its payloads are as many bytes
+       within 2 %: ``matches`` names whose. If that is ``density`` itself it is not trained again, and
+       ``retrained`` is False.
     """
     task = TASKS[task_name]()
     run = partial(_train, task, setup, seed, progress)
@@ -81,9 +138,12 @@ def measure(
         yield _row(task, setup, seed, method, density, outcomes[method])
     for adaptive in (name for name in ADAPTIVE if name in methods):
         first = outcomes[FIXED] if FIXED in outcomes else run(FIXED, density)
-        wanted = outcomes[adaptive].sent_bytes
+        wanted = outcomes[adaptive].payload_bytes
         found, outcome = at_equal_bytes(wanted, density, first, partial(run, FIXED))
-        yield _row(task, setup, seed, FIXED, found, outcome) | {"matches": adaptive}
+        yield _row(task, setup, seed, FIXED, found, outcome) | {
+            "matches": adaptive,
+            "retrained": found != density,
+        }
 
 
 def _train(
@@ -97,6 +157,7 @@ def _train(
         steps=setup.steps,
         seed=seed,
         evaluate_steps=max(1, setup.steps // setup.evaluations),
+        optimizer=partial(setup.make_optimizer, task),
         progress=lambda message: progress(f"{task.name}, seed {seed}, {method} at {density:.3g}: {message}"),
     )
 
@@ -112,6 +173,7 @@ def _row(task: Task, setup: Setup, seed: int, method: str, density: float, outco
         "metric": task.metric,
         "value": outcome.value,
         "sent_bytes": outcome.sent_bytes,
+        "payload_bytes": outcome.payload_bytes,
         "curve": [dataclasses.astuple(point) for point in outcome.curve],
         "layers": [dataclasses.asdict(layer) for layer in outcome.layers.values()],
     }

@@ -17,27 +17,32 @@ _LOSS_MARGIN = 0.01  # of the loss
 
 
 def summaries(rows: Sequence[Row]) -> list[Row]:
-    """Return a row per task, method and budget, over the seeds, in the order of first appearance.
+    """Return a row per task, method, budget and learning rate, over the seeds, in their first order.
 
     values: of the metric, by seed. behind: how much worse than dense the mean over the seeds is that both
     have: a fraction of images for an accuracy, of dense training's loss for a loss; negative is better.
     near_dense: at most 0.01. sent: bytes as a share of dense training's. selections, outside, empty, inexact,
     short: sums over seeds and layers.
     """
-    groups: dict[tuple[str, str, str | None], list[Row]] = {}
+    groups: dict[tuple[str, str, str | None, float | None], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["task"], row["method"], row["matches"]), []).append(row)
-    dense = {(row["task"], row["seed"]): row for row in rows if row["method"] == DENSE}
+        key = row["task"], row["method"], row["matches"], row["learning_rate"]
+        groups.setdefault(key, []).append(row)
+    dense = {_key_of_dense(row): row for row in rows if row["method"] == DENSE}
     return [_summary(own, dense) for own in groups.values()]
 
 
-def _summary(own: Sequence[Row], dense: dict[tuple[str, int], Row]) -> Row:
+def _key_of_dense(row: Row) -> tuple[str, int, float | None]:
+    return row["task"], row["seed"], row["learning_rate"]
+
+
+def _summary(own: Sequence[Row], dense: dict[tuple[str, int, float | None], Row]) -> Row:
     first = own[0]
-    result: Row = {key: first[key] for key in ("task", "method", "matches", "metric")}
+    result: Row = {key: first[key] for key in ("task", "method", "matches", "metric", "learning_rate")}
     result["values"] = [row["value"] for row in own]
     result["mean"] = statistics.fmean(result["values"])
     result["density"] = statistics.fmean(row["density"] for row in own)
-    reference = [dense[row["task"], row["seed"]] for row in own]
+    reference = [dense[_key_of_dense(row)] for row in own]
     usual = statistics.fmean(row["value"] for row in reference)
     worse = usual - result["mean"] if first["metric"] == "accuracy" else result["mean"] / usual - 1
     margin = _ACCURACY_MARGIN if first["metric"] == "accuracy" else _LOSS_MARGIN
@@ -59,6 +64,8 @@ def table(rows: Sequence[Row]) -> Table:
         shown.add_column(name, justify="right", no_wrap=True)
     for each in summaries(rows):
         method = each["method"] if each["matches"] is None else f"{each['method']} = {each['matches']}"
+        if each["learning_rate"] is not None:
+            method += f", rate {each['learning_rate']:g}"
         shown.add_row(
             each["task"],
             method,

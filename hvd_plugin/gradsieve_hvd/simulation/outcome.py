@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from torch import nn
+from torch.optim import Optimizer
+
 from gradsieve import CompressionConfig
 from gradsieve_hvd.demo.tasks import Task
 
@@ -25,12 +28,14 @@ class Point:
 class Outcome:
     """What a training came to.
 
-    curve: evaluations, the last one at the end. sent_bytes: of a rank, mean over the ranks, all steps.
-    layers: a watch per compressed layer; none if everything was sent.
+    curve: evaluations, the last one at the end. sent_bytes: of a rank, mean over the ranks, all steps;
+    payload_bytes: those of compressed tensors among them. layers: a watch per compressed layer; none if
+    everything was sent.
     """
 
     curve: list[Point] = field(default_factory=list)
     sent_bytes: float = 0.0
+    payload_bytes: float = 0.0
     layers: dict[str, LayerWatch] = field(default_factory=dict)
 
     @property
@@ -51,13 +56,18 @@ def train(
     steps: int,
     seed: int,
     evaluate_steps: int,
+    optimizer: Callable[[nn.Module], Optimizer] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Train and return what it came to, evaluating every ``evaluate_steps`` steps and at the end."""
+    """Train and return what it came to, evaluating every ``evaluate_steps`` steps and at the end; by the task's
+    own optimizer unless one is given.
+    """
     outcome = Outcome()
-    for step in training(task, config, ranks=ranks, steps=steps, seed=seed):
+    taken = training(task, config, ranks=ranks, steps=steps, seed=seed, optimizer=optimizer)
+    for step in taken:
         done = step.number + 1
         outcome.sent_bytes += step.sent_bytes
+        outcome.payload_bytes += step.payload_bytes
         if config is not None:
             _watch(outcome.layers, config, step)
         if done % evaluate_steps == 0 or done == steps:

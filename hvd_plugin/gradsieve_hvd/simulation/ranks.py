@@ -27,8 +27,8 @@ class SimulatedRank:
     """One rank's compressors, as a process of its own would have them.
 
     policy: None sends everything. layers: a compressor per compressed parameter. velocities: of the other
-    parameters, under momentum correction. recorder: where this rank's loss puts its samples'. sent_bytes: of
-    the last step, payloads with headers and dense gradients.
+    parameters, under momentum correction. recorder: where this rank's loss puts its samples'. Of the last
+    step, sent_bytes: payloads with headers and dense gradients; payload_bytes: payloads alone.
     """
 
     policy: Policy | None = None
@@ -36,6 +36,7 @@ class SimulatedRank:
     layers: dict[str, LayerCompressor] = field(default_factory=dict)
     velocities: dict[str, Velocity] = field(default_factory=dict)
     sent_bytes: int = 0
+    payload_bytes: int = 0
 
     @classmethod
     def of(cls, config: CompressionConfig | None, model: nn.Module) -> SimulatedRank:
@@ -61,7 +62,7 @@ class SimulatedRank:
 
         ``gradients`` are not mutated.
         """
-        self.sent_bytes = 0
+        self.sent_bytes = self.payload_bytes = 0
         arrived = {
             name: self._send(name, gradient, step).view(gradient.shape)
             for name, gradient in gradients.items()
@@ -75,6 +76,7 @@ class SimulatedRank:
             payload = self.layers[name].compress(gradient, step=step)
             self.layers[name].commit()
             self.sent_bytes += payload.numel()
+            self.payload_bytes += payload.numel()
             arrived = torch.zeros(gradient.numel())
             decode(payload, gradient.numel()).add_into(arrived)
             return arrived

@@ -29,6 +29,11 @@ class Step:
         """What a rank has sent in this step; the mean over the ranks."""
         return sum(rank.sent_bytes for rank in self.ranks) / len(self.ranks)
 
+    @property
+    def payload_bytes(self) -> float:
+        """What a rank has sent of its compressed tensors in this step; the mean over the ranks."""
+        return sum(rank.payload_bytes for rank in self.ranks) / len(self.ranks)
+
 
 def training(
     task: Task,
@@ -45,7 +50,7 @@ def training(
     2. The optimizer (the task's, unless given) takes the mean of what arrives.
     3. The learning rate falls to zero by a cosine over ``steps``, as in the demo.
 
-    Under momentum correction the optimizer loses its own momentum.
+    Under momentum correction an optimizer with momentum of its own, such as SGD's, loses it.
     """
     model = task.model(seed)
     made = (optimizer or task.optimizer)(model)
@@ -73,4 +78,5 @@ def gradients_of(model: nn.Module) -> dict[str, Tensor]:
 
 def _drop_momentum(optimizer: Optimizer) -> None:
     for group in optimizer.param_groups:
-        group["momentum"], group["nesterov"] = 0.0, False
+        if "momentum" in group:
+            group["momentum"], group["nesterov"] = 0.0, False
