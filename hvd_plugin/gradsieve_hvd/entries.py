@@ -100,4 +100,5 @@ class Ticket:
     scale: float = 1.0
     gather: Allgather | None = None
     repeated: bool = False
+    version: int = 0  # of the gradient when its exchange began: torch's count of changes in place
     started: float = field(default_factory=time.monotonic)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gradsieve.kernels.magnitude import all_finite
 
+from .entries import Entry
 from .exchange import gather_bytes
 
 _PROJECTIONS = 4
@@ -83,12 +84,19 @@ def _alike(first: Digest, other: Digest) -> bool:
     return all(abs(a - b) <= allowed for a, b in pairs)
 
 
-def agree_are_new(mine: Digest, refused: bool, process_set: Any, timeout: float) -> bool:
-    """Exchange digests (one small message) and return `are_new`; all ranks call it, or none.
+def agree_are_new(entries: Iterable[Entry], refused: bool, process_set: Any, timeout: float) -> bool:
+    """Exchange digests (one small message) of the entries' gradients, and return `are_new`; all ranks call
+    it, or none.
 
     Raises:
         ExchangeError: a rank did not answer within ``timeout`` seconds.
     """
+    ordered = sorted(entries, key=lambda entry: entry.name)
+    gradients = (
+        torch.zeros_like(entry.parameter) if entry.parameter.grad is None else entry.parameter.grad
+        for entry in ordered
+    )
+    mine = digest_of(gradients, any(entry.replaced for entry in ordered))
     message = json.dumps(asdict(mine)).encode()
     answers = gather_bytes(message, "second-synchronize", process_set, timeout)
     return are_new([Digest(**json.loads(answer)) for answer in answers], refused)

@@ -17,7 +17,7 @@ from .entries import Entry, Ticket
 from .exchange import Allgather
 from .nonfinite import NonFiniteLog
 from .step_counter import StepCounter
-from .tensors import reducible, sum_into, token
+from .tensors import own_memory, reducible, sum_into, token
 
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor
@@ -42,9 +42,12 @@ class TensorExchange:
     def start(self, transaction: Transaction, entry: Entry, gradient: Tensor) -> tuple[Tensor, Ticket]:
         """Return the tensor that Horovod shall all-reduce, and the ticket.
 
+        A gradient whose elements share memory gets memory of its own first.
+
         - Compressed: add the residual, select, encode, start a named allgather of the payload.
         - Dense: the gradient itself (bf16 as fp32). A frozen parameter's is set to zero.
         """
+        own_memory(gradient)
         if entry.layer is not None:
             return self._start_sparse(transaction, entry, entry.layer, gradient)
         if entry.frozen:

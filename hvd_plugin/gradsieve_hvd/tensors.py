@@ -34,6 +34,14 @@ def require_known_dtype(name: str, dtype: torch.dtype) -> None:
         )
 
 
+def own_memory(gradient: Tensor) -> None:
+    """Give a gradient whose elements share memory (made by ``expand``) memory of its own: it will be
+    written to.
+    """
+    if any(stride == 0 and size > 1 for stride, size in zip(gradient.stride(), gradient.shape, strict=True)):
+        gradient.set_(gradient.clone(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
+
+
 def token(gradient: Tensor) -> Tensor:
     """The one element that Horovod all-reduces in a compressed tensor's place; of a dtype that it can put in
     one group with the others.

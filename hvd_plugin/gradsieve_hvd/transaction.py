@@ -17,7 +17,6 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -28,7 +27,8 @@ from .control.plan import has_coordinator
 from .drain import Drain, empty_exchange_seconds
 from .entries import Entry, Phase, Ticket
 from .exchange import wait_for
-from .second_synchronize import agree_are_new, digest_of
+from .in_flight import InFlightCheck
+from .second_synchronize import agree_are_new
 from .settings_check import compare_settings, settings_of, warn_if_all_dense
 from .step_counter import StepCounter
 from .supported import check_supported, refuse_closure
@@ -67,6 +67,7 @@ class Transaction:
         self._steering = Steering() if has_coordinator() else None
         self.policy = self.new_policy()
         self._tensors = TensorExchange(self.optimizer, self.compressor, self.counter)
+        self._in_flight = InFlightCheck()
         self._drain = Drain()
         self._weights_check = WeightsCheck(
             self.optimizer, self.compressor.check_weights_every, self.compressor.timeout_seconds
@@ -131,6 +132,7 @@ class Transaction:
         entry.phase = Phase.IN_FLIGHT
         sent, ticket = self._tensors.start(self, entry, gradient)
         self.open_tickets[parameter] = ticket
+        self._in_flight.begin(ticket)
         if self.control is not None:
             self.control.clock.worked()
         return sent, ticket
@@ -142,14 +144,8 @@ class Transaction:
         if self._repeated:
             return False
         exchanged = [entry for entry in self.entries.values() if entry.phase is Phase.EXCHANGED]
-        exchanged.sort(key=lambda entry: entry.name)
-        gradients = (
-            torch.zeros_like(entry.parameter) if entry.parameter.grad is None else entry.parameter.grad
-            for entry in exchanged
-        )
-        mine = digest_of(gradients, any(entry.replaced for entry in exchanged))
-        process_set, timeout = self.optimizer.process_set, self.compressor.timeout_seconds
-        return agree_are_new(mine, self._tensors.nonfinite.refused, process_set, timeout)
+        refused = self._tensors.nonfinite.refused
+        return agree_are_new(exchanged, refused, self.optimizer.process_set, self.compressor.timeout_seconds)
 
     def _compare_settings(self) -> None:
         if not self._settings_compared:
@@ -186,6 +182,7 @@ class Transaction:
         gathered = None if ticket.gather is None else ticket.gather.wait(self.compressor.timeout_seconds)
         if self.control is not None:
             self.control.clock.arrived()
+        self._in_flight.end(ticket)
         if gathered is None:
             self._tensors.finish_dense(reduced, ticket)
         else:
@@ -210,17 +207,19 @@ class Transaction:
         """Optimizer step pre-hook. Horovod's optimizer runs it twice: before its ``synchronize()`` and after,
         before the update.
 
-        1. Adopt parameters that were added; wait for what is in flight.
+        1. Refuse what would be silently wrong; adopt parameters that were added; wait for what is in flight.
         2. After ``synchronize()``: raise if a gradient must not be applied. Not before, as the one that is
            about to be exchanged may be a new one.
         3. Take the gradients of frozen parameters away, so that neither momentum nor weight decay moves them.
 
         Raises:
-            ConfigurationError: a closure, or added parameters that cannot be exchanged.
+            ConfigurationError: a closure, gradients changed in flight, added parameters that cannot be
+                exchanged.
             NonFiniteGradient: on all ranks, here rather than in ``decompress``: now all of Horovod's handles
                 are finished.
         """
         refuse_closure(arguments, keywords)
+        self._in_flight.raise_if_any(self.open_tickets.values())
         if seam.adopt_added_parameters(self.optimizer) and self._unapplied:
             self.optimizer.synchronize()  # the user's own call came before Horovod knew of the new ones
         in_flight = [ticket.gather for ticket in self.open_tickets.values() if ticket.gather is not None]
@@ -272,6 +271,7 @@ class Transaction:
         self._drain = Drain()
         self.open_tickets.clear()
         self._repeated.clear()
+        self._in_flight = InFlightCheck()
         self._unapplied = False
         self._tensors.nonfinite.clear()
         self.counter.discard_step()

@@ -1,0 +1,76 @@
+"""Gradients that are changed while they are exchanged: the change would be lost without a word.
+
+Clipping or ``scaler.unscale_()`` between ``backward()`` and ``synchronize()`` changes a tensor that has been
+sent already and will be overwritten. (Plain Horovod reduces in place meanwhile, so that there it is a race.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from gradsieve.errors import ConfigurationError
+
+from .entries import Ticket
+
+_PROBED = 65_536  # elements at the most
+_SHOWN = 5
+
+
+class InFlightCheck:
+    """Finds such changes of one step.
+
+    torch counts most changes in place, but not those of ``_foreach`` operations, with which it clips and
+    unscales. So the norm of a part of one compressed gradient is compared, too: such changes hit all alike.
+    """
+
+    def __init__(self) -> None:
+        self._probe: tuple[Ticket, float] | None = None
+        self._changed: set[str] = set()
+
+    def begin(self, ticket: Ticket) -> None:
+        """A gradient's exchange has begun."""
+        ticket.version = ticket.gradient._version
+        if self._probe is None and ticket.gather is not None:
+            self._probe = (ticket, _norm_of_part(ticket.gradient))
+
+    def end(self, ticket: Ticket) -> None:
+        """It is about to be overwritten; Horovod has not touched its memory if it is compressed."""
+        if self._is_changed(ticket):
+            self._changed.add(ticket.entry.name)
+        if self._probe is not None and self._probe[0] is ticket:
+            self._probe = None
+
+    def raise_if_any(self, tickets: Iterable[Ticket]) -> None:
+        """Raise if a gradient in ``tickets``, which are under way, or one that was overwritten was changed.
+
+        Raises:
+            ConfigurationError: names the parameters.
+        """
+        changed = sorted(self._changed | {t.entry.name for t in tickets if self._is_changed(t)})
+        if changed:
+            names = ", ".join(f"'{name}'" for name in changed[:_SHOWN])
+            more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+            raise ConfigurationError(
+                f"the gradient of {names}{more} was changed or replaced between backward() and "
+                "synchronize(), while it was exchanged, so the change would be lost. Call "
+                "optimizer.synchronize() first; then clip, unscale or change gradients; then step() in "
+                "optimizer.skip_synchronize()."
+            )
+
+    def _is_changed(self, ticket: Ticket) -> bool:
+        if ticket.entry.parameter.grad is not ticket.gradient or ticket.gradient._version != ticket.version:
+            return True
+        if self._probe is None or self._probe[0] is not ticket:
+            return False
+        before, now = self._probe[1], _norm_of_part(ticket.gradient)
+        return before != now and not (before != before and now != now)
+
+
+def _norm_of_part(gradient: Tensor) -> float:
+    """The norm of some of its first rows; a view, whatever its strides."""
+    rows = max(1, _PROBED * len(gradient) // gradient.numel()) if gradient.dim() and gradient.numel() else 1
+    part = gradient.detach()[:rows] if gradient.dim() else gradient.detach()
+    return float(torch.linalg.vector_norm(part, dtype=torch.float32))
