@@ -89,7 +89,7 @@ def ask(port, tmp_path, monkeypatch):
             serving(port, tmp_path, secrets["digits-coordinator-tls"], answer),
             aiohttp.ClientSession() as session,
         ):
-            return await Coordinator(session, "127.0.0.1", context).status()
+            return await Coordinator(session, "127.0.0.1", context, contextlib.nullcontext).status()
 
     return call
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+from operator_in_memory import until
 
 from gradsieve_operator.cluster import queue as module
 from gradsieve_operator.cluster.queue import WorkQueue
@@ -86,3 +87,61 @@ async def test_every_key_gets_its_turn(count):
             queue.add(("a", str(number)))
         await asyncio.sleep(0.3)
     assert len(seen) == count
+
+
+async def test_keys_that_are_parked_keep_no_worker_from_others_and_are_not_worked_on_twice():
+    answer, parked, most, busy, looks = asyncio.Event(), set(), 0, 0, []
+
+    async def work(key):
+        nonlocal most, busy
+        busy += 1
+        most = max(most, busy)
+        looks.append(key)
+        if key[1] != "quick":
+            busy -= 1
+            async with queue.parked():
+                parked.add(key)
+                await answer.wait()
+            busy += 1
+        await asyncio.sleep(0)
+        busy -= 1
+
+    async with working(work, workers=1) as queue:
+        slow = [("a", str(number)) for number in range(50)]
+        for key in (*slow, ("a", "quick")):
+            queue.add(key)
+        await until(lambda: ("a", "quick") in looks)
+        assert parked == set(slow)
+        queue.add(slow[0])
+        queue.add(("b", "quick"))
+        await until(lambda: ("b", "quick") in looks)
+        assert looks.count(slow[0]) == 1
+        answer.set()
+        await until(lambda: looks.count(slow[0]) == 2)
+        await until(lambda: queue.behind() <= 0.0)
+    assert most == 1
+
+
+async def test_a_key_that_is_parked_before_the_work_begins_in_earnest_takes_no_further_worker():
+    busy, most, done = 0, 0, set()
+
+    async def work(key):
+        nonlocal busy, most
+        async with queue.parked():
+            await asyncio.sleep(0)
+        busy += 1
+        most = max(most, busy)
+        await asyncio.sleep(0.001)
+        busy -= 1
+        done.add(key)
+
+    queue = WorkQueue(work, 1)
+    await queue.work_first([("first", "1"), ("first", "2")])
+    task = asyncio.create_task(queue.run())
+    for number in range(20):
+        queue.add(("a", str(number)))
+    await until(lambda: len(done) == 22)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert most == 1

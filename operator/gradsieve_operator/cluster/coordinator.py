@@ -6,7 +6,8 @@ import base64
 import json
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,17 @@ from gradsieve_operator.decide import CoordinatorStatus
 from gradsieve_operator.errors import OperatorError, SpecError
 from gradsieve_operator.resources import Manifest
 
+Parked = Callable[[], AbstractAsyncContextManager[None]]
+"""What waits inside of it keeps no worker of the queue from other jobs."""
+
 _CALL_SECONDS = 5.0
 _CONNECT_SECONDS = 1.5
 """A coordinator that cannot be reached must not hold up what is to be done about it; one lost packet may."""
 
 _STOP_SECONDS = 22.0
 _MOST_BYTES = 2 << 20
-"""A longer answer is not read. A coordinator takes samples of at most 1 MiB; several jobs are asked at once,
-and what JSON stands for may take twenty times its length."""
+"""A longer answer is not read. A coordinator takes samples of at most 1 MiB; many jobs are asked at once, and
+what JSON stands for may take twenty times its length: one answer at a time is decoded."""
 
 
 class CoordinatorError(OperatorError):
@@ -61,12 +65,15 @@ class Coordinator:
         session: makes the calls.
         address: of its pod.
         context: with the operator's certificate for that job.
+        parked: entered while a call is under way, so that nobody waits for this coordinator's network.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, address: str, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, address: str, context: ssl.SSLContext, parked: Parked
+    ) -> None:
         host = f"[{address}]" if ":" in address else address
         self._url = f"https://{host}:{contract.COORDINATOR_PORT}"
-        self._session, self._context = session, context
+        self._session, self._context, self._parked = session, context, parked
 
     async def status(self) -> CoordinatorStatus:
         """Return what it says of itself."""
@@ -92,22 +99,9 @@ class Coordinator:
         self, method: str, where: str, body: Mapping[str, Any] | None = None, seconds: float = _CALL_SECONDS
     ) -> dict[str, Any]:
         try:
-            async with self._session.request(
-                method,
-                self._url + where,
-                json=body,
-                headers={"Accept-Encoding": "identity"},
-                auto_decompress=False,
-                ssl=self._context,
-                server_hostname=contract.COORDINATOR_HOST,
-                timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS),
-                allow_redirects=False,
-            ) as answer:
-                if answer.status != 200:
-                    said = (await answer.content.read(1000)).decode(errors="replace")
-                    kind = CoordinatorRefused if 400 <= answer.status < 500 else CoordinatorError
-                    raise kind(f"{method} {where}: status {answer.status}: {said}")
-                found = json.loads(await _bounded(answer.content))
+            async with self._parked():
+                text = await self._answer(method, where, body, seconds)
+            found = json.loads(text)
         except (aiohttp.ClientError, OSError) as error:
             raise CoordinatorSilent(f"{method} {where}: {str(error) or type(error).__name__}") from error
         except (ValueError, RecursionError) as error:
@@ -115,6 +109,24 @@ class Coordinator:
         if not isinstance(found, dict):
             raise CoordinatorError(f"{method} {where}: the answer is no object")
         return found
+
+    async def _answer(self, method: str, where: str, body: Mapping[str, Any] | None, seconds: float) -> bytes:
+        async with self._session.request(
+            method,
+            self._url + where,
+            json=body,
+            headers={"Accept-Encoding": "identity"},
+            auto_decompress=False,
+            ssl=self._context,
+            server_hostname=contract.COORDINATOR_HOST,
+            timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS),
+            allow_redirects=False,
+        ) as answer:
+            if answer.status != 200:
+                said = (await answer.content.read(1000)).decode(errors="replace")
+                kind = CoordinatorRefused if 400 <= answer.status < 500 else CoordinatorError
+                raise kind(f"{method} {where}: status {answer.status}: {said}")
+            return await _bounded(answer.content)
 
 
 async def _bounded(content: aiohttp.StreamReader) -> bytes:

@@ -16,6 +16,7 @@ from gradsieve_operator.cluster.coordinator import (
     Coordinator,
     CoordinatorError,
     CoordinatorSilent,
+    Parked,
     context_of,
 )
 from gradsieve_operator.cluster.hearing import Hearing
@@ -101,6 +102,7 @@ class Observer:
         session: for calls to coordinators.
         planning: nodes and places; None when the operator may not see nodes.
         neighbours: who besides a job's own pods may reach them.
+        parked: entered while a coordinator is called.
     """
 
     def __init__(
@@ -109,8 +111,10 @@ class Observer:
         session: aiohttp.ClientSession,
         planning: Planning | None,
         neighbours: Neighbours,
+        parked: Parked,
     ) -> None:
         self._api, self._session, self._planning, self._neighbours = api, session, planning, neighbours
+        self._parked = parked
         self._hearing = Hearing()
 
     async def look(self, body: Mapping[str, Any], memory: Memory) -> Seen:
@@ -128,7 +132,7 @@ class Observer:
         if progress.started is None or not memory.secrets:
             await self._read_secrets(job, memory)
         authority = resources.common_authority(job, memory.secrets, ())
-        leader = _leader(pods) if authority is not None else None
+        leader = _leader(pods) if authority is not None and _speaks(job, progress) else None
         coordinator = None if leader is None else self._coordinator(job, leader, memory)
         nodes = self._planning.states() if self._planning is not None else None
         answer, silence, unanswered = await self._ask(leader, coordinator, nodes)
@@ -186,7 +190,7 @@ class Observer:
     def _coordinator(self, job: HorovodJob, leader: Pod, memory: Memory) -> Coordinator:
         if memory.context is None:
             memory.context = context_of(memory.secrets[contract.operator_secret(job.name)])
-        return Coordinator(self._session, leader.ip, memory.context)
+        return Coordinator(self._session, leader.ip, memory.context, self._parked)
 
     async def _ask(
         self, leader: Pod | None, coordinator: Coordinator | None, nodes: Mapping[str, Node] | None
@@ -243,6 +247,11 @@ def _recorded(job: HorovodJob, status: Mapping[str, Any]) -> Progress:
         if not job.suspend:
             raise
         return Progress()
+
+
+def _speaks(job: HorovodJob, progress: Progress) -> bool:
+    """Whether it matters what the coordinator says: not while a job waits for its places, as many may do."""
+    return progress.started is not None or progress.finished is not None or job.suspend
 
 
 def _leader(pods: Iterable[Pod]) -> Pod | None:

@@ -115,7 +115,8 @@ class Operator:
     async def _start(self) -> None:
         self._api = await self._stack.enter_async_context(Api(Access.find()))
         session = await self._stack.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64))
+            # Unlimited: whoever waits for a connection would wait for other jobs' coordinators.
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         )
         options = self._options
         if options.health:
@@ -134,7 +135,7 @@ class Operator:
         neighbours = Neighbours(
             options.namespace, (("app.kubernetes.io/name", options.application),), options.cidrs
         )
-        observer = Observer(self._api, session, self._planning, neighbours)
+        observer = Observer(self._api, session, self._planning, neighbours, self.queue.parked)
         executor = Executor(self._api, self._planning)
         # A replica may have waited for hours to get here.
         self._resynced_at = time.monotonic()

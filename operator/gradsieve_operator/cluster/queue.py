@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 Key = tuple[str, str]
 """Namespace and name of a job."""
@@ -21,11 +22,11 @@ class WorkQueue:
         work: does what is to be done for a key and returns after how many seconds it wants to be called again
             even if nothing happens; None for never. When it raises, it is called again after a pause that
             doubles each time.
-        workers: how many keys are worked on at the same time.
+        workers: how many keys are worked on at the same time, those that are `parked` not counted.
     """
 
     def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int = 8) -> None:
-        self._work, self._workers = work, workers
+        self._work, self._workers = work, asyncio.Semaphore(workers)
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._waiting: set[Key] = set()
         self._busy: set[Key] = set()
@@ -47,7 +48,17 @@ class WorkQueue:
     async def work_first(self, keys: Iterable[Key]) -> None:
         """Work on ``keys``, one after the other, before `run`. What fails waits to be added with the rest."""
         for key in keys:
-            await self._attempt(key)
+            async with self._workers:
+                await self._attempt(key)
+
+    @contextlib.asynccontextmanager
+    async def parked(self) -> AsyncIterator[None]:
+        """Let another key be worked on while ``work`` waits for what may not answer; its own stays busy."""
+        self._workers.release()
+        try:
+            yield
+        finally:
+            await self._workers.acquire()
 
     def behind(self) -> float:
         """Return for how many seconds the key that has waited longest has not been worked on to the end."""
@@ -57,27 +68,30 @@ class WorkQueue:
         """Work until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._workers):
-                    group.create_task(self._serve())
+                while True:
+                    key = await self._ready.get()
+                    await self._workers.acquire()
+                    group.create_task(self._serve(key))
         finally:
             for timer in self._timers.values():
                 timer.cancel()
 
-    async def _serve(self) -> None:
-        while True:
-            key = await self._ready.get()
-            self._waiting.discard(key)
-            self._busy.add(key)
+    async def _serve(self, key: Key) -> None:
+        self._waiting.discard(key)
+        self._busy.add(key)
+        try:
             again = await self._attempt(key)
-            self._busy.discard(key)
-            self._since.pop(key, None)
-            if key in self._again:
-                self._again.discard(key)
-                self.add(key)
-            elif again is not None:
-                self._cancel_timer(key)
-                timer = asyncio.get_running_loop().call_later(max(again, 0.0), self.add, key)
-                self._timers[key] = timer
+        finally:
+            self._workers.release()
+        self._busy.discard(key)
+        self._since.pop(key, None)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+        elif again is not None:
+            self._cancel_timer(key)
+            timer = asyncio.get_running_loop().call_later(max(again, 0.0), self.add, key)
+            self._timers[key] = timer
 
     async def _attempt(self, key: Key) -> float | None:
         try:
