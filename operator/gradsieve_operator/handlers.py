@@ -45,9 +45,11 @@ async def policy_seen(*, namespace: str | None, **_: Any) -> None:
 
 
 @kopf.on.event("v1", "pods", labels={contract.LABEL_JOB: kopf.PRESENT})
-async def pod_seen(*, namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
+async def pod_seen(
+    *, namespace: str | None, labels: Mapping[str, str], body: Mapping[str, Any], **_: Any
+) -> None:
     """A pod of a job was made, changed or deleted."""
-    operator.queue.add((namespace or "", labels[contract.LABEL_JOB]))
+    operator.pod_seen(namespace or "", labels[contract.LABEL_JOB], body)
 
 
 def configure(settings: kopf.OperatorSettings) -> None:

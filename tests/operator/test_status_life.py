@@ -17,6 +17,7 @@ from gradsieve_operator.spec import Compression
 from gradsieve_operator.spec.values import ALGORITHMS, MAX_GROUPS, MAX_WORKERS
 from gradsieve_operator.status import invalid_status, job_status, recall, record
 from gradsieve_operator.status.conditions import TYPES
+from gradsieve_operator.status.times import written
 
 STATUS = job_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
 VALIDATOR = jsonschema.Draft202012Validator(json_schema(STATUS))
@@ -179,6 +180,29 @@ def test_telemetry_is_shown_in_whole_numbers():
     }
 
 
+@pytest.mark.parametrize("clock", [-7200.0, 7200.0], ids=["behind", "ahead"])
+def test_how_old_telemetry_is_is_what_the_coordinator_says_whatever_clock_its_host_has(clock):
+    job = running()
+    theirs = {**TELEMETRY, "time": job.it.now + clock}
+    hears(job, telemetry=theirs, telemetry_age=59.0)
+    assert job.holds("TelemetryAvailable")
+    assert job.status["telemetry"]["lastSampleTime"] == written(job.it.now - 59.0)
+    hears(job, telemetry=theirs, telemetry_age=61.0)
+    assert job.condition("TelemetryAvailable")["reason"] == "Stale"
+
+
+def test_the_last_step_is_shown_when_the_job_ends_however_soon_it_follows_the_one_before():
+    job = running()
+    hears(job, telemetry={**TELEMETRY, "step": 90}, telemetry_age=1.0)
+    hears(job, telemetry={**TELEMETRY, "step": 95}, telemetry_age=0.5)
+    assert job.status["telemetry"]["step"] == 90
+    hears(job, telemetry={**TELEMETRY, "step": 100}, telemetry_age=0.1)
+    assert job.status["telemetry"]["step"] == 90
+    job.it.progress = replace(job.it.progress, finished=job.it.now, succeeded=True)
+    hears(job, telemetry={**TELEMETRY, "step": 100}, telemetry_age=0.1)
+    assert job.status["telemetry"]["step"] == 100
+
+
 def test_old_telemetry_is_stale():
     job = running()
     hears(job, telemetry={**TELEMETRY, "time": job.it.now - 61})
@@ -275,6 +299,7 @@ def test_what_an_earlier_version_recorded_is_read_and_then_takes_one_field():
         attempt=2,
         given_up=1,
         restarts=1,
+        failures=1,
         setbacks=2,
         roster=4,
         plan_generation=1,

@@ -80,6 +80,7 @@ class VirtualCluster:
     policy: Compression | None = None
     unresolved: str = ""
     silence: float = 0.0
+    seen: dict[str, d.Pod] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
@@ -112,7 +113,15 @@ class VirtualCluster:
             unresolved=self.unresolved,
             silence=self.silence,
             unanswered=self.silence,
+            departed={host: pod for host, pod in self.last_seen().items() if pod.name not in self.pods},
         )
+
+    def last_seen(self) -> dict[str, d.Pod]:
+        """Return host -> its last pod as a watch last told of it, whether it is still there or not."""
+        for pod in sorted(self.pods.values(), key=lambda pod: pod.generation):
+            if self.seen.get(pod.host, pod).generation <= pod.generation:
+                self.seen[pod.host] = pod
+        return self.seen
 
     def free(self, node: str, *, planned: bool = True) -> int:
         """Return how many more pods fit; ``planned`` counts those that are pinned there and not bound yet."""
@@ -306,6 +315,13 @@ class VirtualCluster:
         self.pods[name] = replace(
             self.pods[name], **{"phase": "Failed", "ended": self.now, "exit_code": 137, **how}
         )
+
+    def evict(self, name: str, reason: str = "EvictionByEvictionAPI", *, gone: bool = False) -> None:
+        """Let the API server take a pod from its place; ``gone``: before anybody looks."""
+        self.pods[name] = replace(self.pods[name], deleting=True, disruption=f"{reason}: evicting")
+        if gone:
+            self.last_seen()
+            del self.pods[name]
 
     def turn_away(self, name: str) -> None:
         """Let a pod's kubelet refuse what was bound to it."""

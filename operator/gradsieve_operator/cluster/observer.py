@@ -20,6 +20,7 @@ from gradsieve_operator.cluster.coordinator import (
     context_of,
 )
 from gradsieve_operator.cluster.hearing import Hearing
+from gradsieve_operator.cluster.last_seen import LastSeen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.decide import (
     CoordinatorStatus,
@@ -60,6 +61,7 @@ class Memory:
         failing_since: when it began to fail to make children, seconds since the epoch; None when it does not.
         troubled_since: when the operator began to fail to work on the job, of the monotonic clock; None when
             it does not.
+        last_seen: its pods, those that are gone among them.
     """
 
     version: str = ""
@@ -71,6 +73,7 @@ class Memory:
     objection: str = ""
     failing_since: float | None = None
     troubled_since: float | None = None
+    last_seen: LastSeen = field(default_factory=LastSeen)
 
     def expire(self) -> None:
         """Forget what is too old."""
@@ -128,7 +131,9 @@ class Observer:
         memory.expire()
         (job, invalid), status = _parse(body), body.get("status") or {}
         progress = self._progress(job, status)
-        pods, surplus = part_surplus(await self._pods(job), progress)
+        found = await self._pods(job)
+        departed = memory.last_seen.listed(found)
+        pods, surplus = part_surplus(found, progress)
         if progress.started is None or not memory.secrets:
             await self._read_secrets(job, memory)
         authority = resources.common_authority(job, memory.secrets, ())
@@ -162,6 +167,7 @@ class Observer:
             silence=silence,
             unanswered=unanswered,
             surplus=surplus,
+            departed=departed,
         )
         return Seen(world, status, coordinator)
 

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
@@ -173,6 +174,12 @@ class Operator:
         """A job was made, changed or deleted, and has that ``resourceVersion`` now."""
         self._watch.event((namespace, name), version)
         self.queue.add((namespace, name))
+
+    def pod_seen(self, namespace: str, job: str, raw: Mapping[str, Any]) -> None:
+        """A pod of a job was made, changed or deleted, and is, or was in the end, like that."""
+        if self._reconciler is not None:
+            self._reconciler.pod_seen((namespace, job), raw)
+        self.queue.add((namespace, job))
 
     async def policy_changed(self, namespace: str) -> None:
         """Look at the jobs that may use a policy of ``namespace``."""

@@ -12,11 +12,11 @@ from gradsieve_operator import contract
 from gradsieve_operator.cluster.api import Api, ApiError, path
 from gradsieve_operator.cluster.events import post_event
 from gradsieve_operator.cluster.executor import Executor, JobChanged, job_path, write_status
-from gradsieve_operator.cluster.observer import Memory, Observer, Seen
+from gradsieve_operator.cluster.observer import Memory, Observer, Seen, owned
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.cluster.trouble import in_words, let_go, worth_saying
-from gradsieve_operator.decide import Decision, Word, decide
+from gradsieve_operator.decide import Decision, Word, decide, read_pod
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.status import invalid_status, job_status, troubled_status
 
@@ -184,6 +184,13 @@ class Reconciler:
             _log.info("%s/%s: %s %s: %s", metadata["namespace"], metadata["name"], each["type"], *words)
             warning = (each["type"], each["status"]) in _WARNINGS and each["reason"] not in _ON_THE_WAY
             await post_event(self._api, metadata, warning=warning, reason=words[0], message=words[1])
+
+    def pod_seen(self, key: Key, raw: Mapping[str, Any]) -> None:
+        """Take note of how a pod is, or was when it went, that bears the name of a job."""
+        uid, memory = self._memories.get(key, ("", Memory()))
+        pod = read_pod(raw, key[1]) if owned(raw, uid) else None
+        if pod is not None:
+            memory.last_seen.told(pod)
 
     def _memory(self, key: Key, uid: str) -> Memory:
         """Return what is remembered of a job; nothing of an earlier one of its name."""

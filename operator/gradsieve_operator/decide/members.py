@@ -152,9 +152,12 @@ def refusals(pods: Iterable[Pod], world: World) -> tuple[AvoidNode, ...]:
 def loss(pod: Pod | None, host: str, world: World) -> Word | None:
     """Return why the member at ``host`` is lost, None while it is not; ``pod`` is its last incarnation."""
     if pod is None:
-        return Word("PodGone", f"{host}: its pod is no more")
+        departed = world.departed.get(host)
+        return Word("PodGone", f"{host}: its pod is no more") if departed is None else _gone(departed)
     if leaves_well(pod, world):
         return None
+    if pod.disruption and not pod.alive:
+        return _gone(pod)
     if pod.over:
         status = "" if pod.exit_code is None else f" with status {pod.exit_code}"
         return Word(
@@ -165,6 +168,12 @@ def loss(pod: Pod | None, host: str, world: World) -> Word | None:
     return (
         node_lost(pod, world) or _silent_coordinator(pod, world) or _stuck(pod, world) or _silent(pod, world)
     )
+
+
+def _gone(pod: Pod) -> Word:
+    if pod.disruption:
+        return Word("PodDisrupted", f"{pod.name} is gone: {pod.disruption}")
+    return Word("PodGone", f"{pod.name} is no more")
 
 
 def leaves_well(pod: Pod, world: World) -> bool:

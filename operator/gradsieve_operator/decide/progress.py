@@ -20,7 +20,11 @@ class Progress:
         given_up: no worker of this generation or before belongs to the placement under way; or is new in its
             place, once the job has started.
         given_up_attempt: no coordinator of this attempt or before belongs to the placement under way.
-        restarts: after failures; what ``backoffLimit`` limits.
+        restarts: all of them, whatever for.
+        failures: restarts for failures of the job's own since it last ran well; what ``backoffLimit`` limits.
+        disruptions: the others since then.
+        failed_at: when the last of these failures was counted; None before.
+        disrupted_at: when the last of these disruptions was.
         waiting_since: when it first asked for places; None while it has them.
         waited_since: when it first asked for the places that it has; None before it has them.
         overtaken: how often a job that came later was placed while it waited.
@@ -45,6 +49,10 @@ class Progress:
     given_up: int = 0
     given_up_attempt: int = 0
     restarts: int = 0
+    failures: int = 0
+    disruptions: int = 0
+    failed_at: float | None = None
+    disrupted_at: float | None = None
     waiting_since: float | None = None
     waited_since: float | None = None
     overtaken: int = 0

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from gradsieve_operator import contract, resources
-from gradsieve_operator.decide.actions import Decision, Record, Word
+from gradsieve_operator.decide.actions import Decision, Word
 from gradsieve_operator.decide.admission import placed, withdraw
-from gradsieve_operator.decide.endings import delete, finish, forget_start, restart_whole
+from gradsieve_operator.decide.endings import finish, forget_start, restart_whole
 from gradsieve_operator.decide.filling import fill, restore, take_back, unplaced
+from gradsieve_operator.decide.losses import another_restart, count_losses, ranks_lost
 from gradsieve_operator.decide.members import (
-    expected,
-    latest_generation,
     leaves_well,
-    loss,
     newest,
     slots,
 )
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.steering import noticed, roster_digest, steer, taking_part
-from gradsieve_operator.decide.world import Pod, World
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
-"""Seconds before a program that failed is started again: it may well fail for the same reason."""
+from gradsieve_operator.decide.world import World
 
 _LOOK_AGAIN = 1.0
 
@@ -35,7 +29,7 @@ def keep_running(world: World) -> Decision:
     1. Pods made from another spec, or certificates that are gone: start over with new pods.
     2. The program has ended well, or a deadline has passed: the end.
     3. A pod was turned away by its node: it never had its place, and is no loss.
-    4. A member is lost: count a restart, unless there were too many.
+    4. A member is lost: restart, unless the job has failed too often.
     5. A member has ended well a moment ago: wait for the coordinator's own end.
     6. A new pod is lost before it took part: take it back, no rank has missed it.
     7. The ranks are lost and all members are well: start them again.
@@ -50,7 +44,7 @@ def keep_running(world: World) -> Decision:
         or _success(world)
         or _deadline(world)
         or _turned_away(world)
-        or _count_losses(world)
+        or count_losses(world)
         or _farewell(world)
         or unplaced(world)
         or _resume(world)
@@ -67,7 +61,7 @@ def _unusable(world: World) -> Decision | None:
             world, Word("SpecChanged", "the job was changed while suspended: new pods start")
         )
     if world.authority is None or any(pod.authority != world.authority for pod in living):
-        return _another_restart(world, Word("CertificatesGone", "its certificates were deleted"), whole=True)
+        return another_restart(world, Word("CertificatesGone", "its certificates were deleted"), whole=True)
     return None
 
 
@@ -118,52 +112,9 @@ def _turned_away(world: World) -> Decision | None:
     return withdraw(_with(world, anew), world.pods, word)
 
 
-def _count_losses(world: World) -> Decision | None:
-    """Count members that are newly lost, all together as one restart."""
-    last, progress = newest(world.pods), world.progress
-    why = {host: word for host in expected(world) if (word := loss(last.get(host), host, world)) is not None}
-    if not why:
-        return None
-    first = next(iter(why.values()))
-    progress = replace(
-        progress,
-        absent=tuple(sorted({*progress.absent, *why})),
-        given_up=latest_generation(world),
-        setbacks=0,
-        retry_at=world.now + _pause(last.get(contract.COORDINATOR_HOST), world),
-    )
-    doomed = [last[host] for host in why if host in last]
-    return _another_restart(_with(world, progress), first, doomed=doomed)
-
-
 def _with(world: World, progress: Progress) -> World:
     """Return ``world`` as it is with another ``progress``."""
     return replace(world, progress=progress)
-
-
-def _another_restart(
-    world: World, word: Word, *, whole: bool = False, doomed: Iterable[Pod] = ()
-) -> Decision:
-    """Count a restart, or end the job when there were enough; deletes what can no longer take part."""
-    limit = world.job.run_policy.backoff_limit
-    if world.progress.restarts >= limit:
-        said = f"{word.message}; it had been restarted {limit} times (spec.runPolicy.backoffLimit)"
-        return finish(world, Word("BackoffLimitExceeded", said), succeeded=False)
-    progress = replace(world.progress, restarts=world.progress.restarts + 1)
-    counted = _with(world, progress)
-    if whole:
-        return restart_whole(counted, word)
-    # Counted before anything is deleted: what is gone cannot be counted any more.
-    deletions = [delete(pod, world) for pod in doomed if pod.occupies]
-    return Decision((Record(progress), *deletions), progress, admitted=placed(), degraded=word, again=0.0)
-
-
-def _pause(coordinator: Pod | None, world: World) -> float:
-    """Return for how long a coordinator that came to an orderly end is not replaced, in seconds."""
-    orderly = coordinator is not None and coordinator.over and bool(coordinator.message)
-    if not orderly or contract.COORDINATOR_HOST in world.progress.absent:
-        return 0.0
-    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(world.progress.restarts, 10))
 
 
 def _farewell(world: World) -> Decision | None:
@@ -185,4 +136,4 @@ def _resume(world: World) -> Decision | None:
     if not same or any(slot.host not in coordinator.connected for slot, _ in members):
         return None
     anew = _with(world, replace(progress, roster=coordinator.generation + 1))
-    return _another_restart(anew, Word("RanksLost", coordinator.message or "the ranks were lost"))
+    return ranks_lost(anew, coordinator.message or "the ranks were lost")

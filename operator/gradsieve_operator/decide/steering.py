@@ -12,6 +12,7 @@ from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRost
 from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete
 from gradsieve_operator.decide.in_force import in_force
+from gradsieve_operator.decide.losses import rested
 from gradsieve_operator.decide.members import (
     Slot,
     enough,
@@ -96,6 +97,7 @@ def noticed(world: World) -> Progress:
     running = progress.running and leader is not None and leader.alive
     if coordinator is not None:
         running = coordinator.state == contract.STATE_RUNNING
+    progress = rested(progress, world.now)
     if running == progress.running:
         return progress
     return replace(progress, running=running, changed=world.now)

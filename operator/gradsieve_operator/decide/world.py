@@ -51,6 +51,8 @@ class Pod:
         ready: whether all of its containers are.
         authority: who signed its certificate.
         origin: digest of the spec that it was made from.
+        disruption: who took it from its place, and why; empty when nobody did. Said of pods that are
+            evicted, preempted, or deleted with their node; not of those that used up what is theirs.
         turned_away: whether its node refused it: it has failed, and never had a container.
         pinned: the node that the planner chose for it; empty for none.
         unschedulable: whether the scheduler says that it cannot be bound.
@@ -76,6 +78,7 @@ class Pod:
     ready: bool = False
     authority: str = ""
     origin: str = ""
+    disruption: str = ""
     turned_away: bool = False
     pinned: str = ""
     unschedulable: bool = False
@@ -127,7 +130,12 @@ class CoordinatorStatus:
     plan_generation: int = 0
     applied_plan: int = 0
     telemetry: Mapping[str, Any] = field(default_factory=dict)
+    telemetry_age: float | None = None
     committed_step: int | None = None
+
+    def sampled_at(self, now: float) -> float:
+        """Return when its last sample came. Coordinators of earlier versions know only its host's clock."""
+        return float(self.telemetry["time"]) if self.telemetry_age is None else now - self.telemetry_age
 
 
 @dataclass(frozen=True)
@@ -166,6 +174,7 @@ class World:
             could have answered.
         unanswered: seconds since it last gave an answer that makes sense, whosever fault that is.
         surplus: living pods of places that others of ``pods`` fill.
+        departed: host -> its pod as it was last seen, where that is no longer there.
     """
 
     job: HorovodJob
@@ -186,6 +195,7 @@ class World:
     silence: float = 0.0
     unanswered: float = 0.0
     surplus: tuple[Pod, ...] = ()
+    departed: Mapping[str, Pod] = field(default_factory=dict)
 
 
 def timestamp(text: object) -> float:
@@ -231,6 +241,7 @@ def read_pod(raw: Mapping[str, Any], job: str) -> Pod | None:
         ready=conditions.get("Ready", {}).get("status") == "True",
         authority=notes.get(AUTHORITY_ANNOTATION, ""),
         origin=notes.get(ORIGIN_ANNOTATION, ""),
+        disruption=_disruption(conditions),
         turned_away=status.get("phase") == "Failed" and not status.get("containerStatuses"),
         pinned=pinned_node(spec) or "",
         unschedulable=conditions.get("PodScheduled", {}).get("reason") == "Unschedulable",
@@ -256,6 +267,13 @@ def _waiting(state: Mapping[str, Any], status: Mapping[str, Any]) -> Mapping[str
         return own
     states = ((each.get("state") or {}).get("waiting") for each in status.get("initContainerStatuses") or ())
     return next((each for each in states if each and each.get("reason") != _INITIALIZING), own)
+
+
+def _disruption(conditions: Mapping[str, Any]) -> str:
+    found = conditions.get("DisruptionTarget", {})
+    if found.get("status") != "True":
+        return ""
+    return ": ".join(str(found[part]) for part in ("reason", "message") if found.get(part)) or "disrupted"
 
 
 def _scheduling(conditions: Mapping[str, Any]) -> str:

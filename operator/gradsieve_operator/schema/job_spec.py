@@ -124,7 +124,12 @@ def _run_policy() -> Schema:
         "How long the job may take, how often it may fail, and what it leaves behind.",
         {
             "cleanPodPolicy": word("Pods deleted when it has ended.", CLEAN_POD_POLICIES, default="Running"),
-            "backoffLimit": number("Restarts after failures.", 0, MAX_BACKOFF, default=3),
+            "backoffLimit": number(
+                "Failures of its own after which it is started again; evictions and lost nodes are free.",
+                0,
+                MAX_BACKOFF,
+                default=3,
+            ),
             "activeDeadlineSeconds": number("Longest time from start to end.", 1, MAX_SECONDS),
             "preRunningDeadlineSeconds": number("Longest time from start to running ranks.", 1, MAX_SECONDS),
             "ttlSecondsAfterFinished": number("Time from its end to its deletion.", 0, MAX_SECONDS),

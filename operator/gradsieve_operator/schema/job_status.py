@@ -29,7 +29,7 @@ def job_status() -> Schema:
             "observedGeneration": number("The metadata.generation that it is about.", 0, _MANY),
             "startTime": time("When its pods were first created; anew after a suspension."),
             "completionTime": time("When it ended."),
-            "restartCount": number("Restarts after failures.", 0, _MAX_RESTARTS),
+            "restartCount": number("Restarts, whatever for.", 0, _MAX_RESTARTS),
             "desired": number("Workers that there shall be.", 0, MAX_WORKERS),
             "ready": number("Workers that are ready.", 0, MAX_WORKERS),
             "conditions": items(

@@ -14,7 +14,18 @@ from gradsieve_operator.spec import Compression
 from gradsieve_operator.spec.fields import Fields
 from gradsieve_operator.status.times import read
 
-TIMES = frozenset({"waiting_since", "waited_since", "retry_at", "started", "changed", "finished"})
+TIMES = frozenset(
+    {
+        "waiting_since",
+        "waited_since",
+        "retry_at",
+        "started",
+        "changed",
+        "finished",
+        "failed_at",
+        "disrupted_at",
+    }
+)
 
 _MOST_COUNTED = 10**9
 """More was never counted; what is decided from it would not fit into the status any more."""
@@ -44,7 +55,9 @@ def recall(status: Mapping[str, Any]) -> Progress:
         RecordError: somebody else has put something there that was never recorded.
     """
     if "record" not in status:
-        return _progress("progress", status.get("progress") or {}, read)
+        found = status.get("progress") or {}
+        # All restarts were failures then.
+        return _progress("progress", {"failures": found.get("restarts"), **found}, read)
     try:
         found = json.loads(status["record"])
     except (TypeError, ValueError, RecursionError) as error:

@@ -25,6 +25,13 @@ def start(cluster, job: Job, workers: int, **spec) -> None:
     job.wait(lambda: job.condition("Admitted")["status"] == "True", 90, "admitted")
 
 
+def newest(job: Job, host: str) -> str:
+    """Return the name of the pod that fills a place now."""
+    pods = [pod for pod in job.pods().values() if pod["spec"]["hostname"] == host]
+    last = max(pods, key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
+    return str(last["metadata"]["name"])
+
+
 def restarts(job: Job) -> int:
     return int(job.status().get("restartCount", 0))
 
@@ -52,6 +59,21 @@ def test_a_deleted_or_evicted_worker_is_replaced_under_a_new_name(
     record_property("seconds_from_decision_to_pod", round(seconds, 2))
     assert seconds <= REPLACED_SECONDS
     assert "digits-worker-0-1" in job.pods()
+
+
+def test_evictions_never_fail_a_job_and_failures_of_its_own_do(cluster, operator, job):
+    """As often as nodes are drained, and pods of any role."""
+    start(cluster, job, 2, runPolicy={"backoffLimit": 1})
+    for count, host in enumerate(("worker-1", "coordinator", "worker-1", "worker-1"), 1):
+        evict(job, newest(job, host))
+        job.wait(lambda count=count: settled(job, 2) and restarts(job) == count, 90, f"restart {count}")
+    assert job.condition("Failed")["status"] == "False"
+    assert len(job.said("PodDisrupted")) == 4
+    assert "EvictionByEvictionAPI" in job.said("PodDisrupted")[0]
+    delete(job, newest(job, "worker-1"))
+    job.wait(lambda: settled(job, 2) and restarts(job) == 5, 60, "a failure is started again")
+    delete(job, newest(job, "worker-1"))
+    job.wait(lambda: job.condition("Failed")["reason"] == "BackoffLimitExceeded", 60, "failed")
 
 
 def test_a_lost_coordinator_is_a_new_attempt(cluster, operator, job):

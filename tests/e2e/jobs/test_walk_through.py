@@ -63,5 +63,7 @@ def test_the_documents_commands_train_watch_steer_and_end_jobs(operator, newcome
     assert "accuracy" in said["kubectl logs --follow minimal-coordinator-1"]
     assert re.match(r"NAME +STATE +READY +DESIRED +STEP +DENSITY +AGE\nminimal ", said["kubectl get hvj"])
     assert "Worker Groups:" in said["kubectl describe hvj minimal"]
-    assert "4 ranks go on from step" in said["kubectl logs elastic-coordinator-1"]
+    elastic = said["kubectl logs elastic-coordinator-1"]
+    assert "plan 2" in elastic, "the density given by hand"
+    assert elastic.index("plan 2") < elastic.index("4 ranks go on from step")
     assert newcomer("kubectl get hvj") == ""

@@ -1,0 +1,129 @@
+"""Restarts of a started job: which of them count against it, and how long to wait before the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gradsieve_operator import contract
+from gradsieve_operator.decide.actions import Decision, Record, Word
+from gradsieve_operator.decide.admission import placed
+from gradsieve_operator.decide.endings import delete, finish, restart_whole
+from gradsieve_operator.decide.members import expected, latest_generation, loss, newest, node_lost
+from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.decide.world import Pod, World
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+"""Seconds before a program that failed is started again: it may well fail for the same reason."""
+
+_LONGEST_DISRUPTION_PAUSE = 60.0
+"""Seconds at most before what was evicted is made again: whoever evicts goes on, or makes room meanwhile."""
+
+_AFTERMATH_SECONDS = 60.0
+"""Ranks that fail so soon after a disruption, and before they were started again, fail for that."""
+
+_WELL_SECONDS = 600.0
+"""Ranks that have run for so long without a loss run well: earlier failures do not count any more."""
+
+
+def count_losses(world: World) -> Decision | None:
+    """Take note of members that are newly lost, all together as one restart; None when there are none.
+
+    1. A pod that was evicted, preempted or taken from its node, and one whose node is lost, is a disruption:
+       it never ends the job. If it comes again and again, its replacement waits longer each time.
+    2. What is lost together with such a pod belongs to it, and so does a coordinator that ends for it.
+    3. Everything else is a failure, of which ``backoffLimit`` allows a number.
+    """
+    last = newest(world.pods)
+    why = {host: word for host in expected(world) if (word := loss(last.get(host), host, world)) is not None}
+    if not why:
+        return None
+    disrupted = [host for host in why if _disrupted(last.get(host), host, world)]
+    progress = rested(world.progress, world.now)
+    if disrupted:
+        progress = replace(progress, disruptions=progress.disruptions + 1, disrupted_at=world.now)
+        pause = _disruption_pause(progress)
+    else:
+        pause = _pause(last.get(contract.COORDINATOR_HOST), progress)
+    progress = replace(
+        progress,
+        absent=tuple(sorted({*progress.absent, *why})),
+        given_up=latest_generation(world),
+        setbacks=0,
+        retry_at=world.now + pause,
+    )
+    doomed = [last[host] for host in why if host in last]
+    word = why[(disrupted or list(why))[0]]
+    free = bool(disrupted) or (set(why) == {contract.COORDINATOR_HOST} and _aftermath(world))
+    return another_restart(replace(world, progress=progress), word, doomed=doomed, free=free)
+
+
+def another_restart(
+    world: World, word: Word, *, whole: bool = False, doomed: Iterable[Pod] = (), free: bool = False
+) -> Decision:
+    """Restart, or end the job when it has failed too often; deletes what can no longer take part.
+
+    Args:
+        world: with the progress to go on from.
+        word: why.
+        whole: whether all pods go.
+        doomed: otherwise, those that go.
+        free: whether it is not for a failure of the job's own.
+    """
+    limit, progress = world.job.run_policy.backoff_limit, rested(world.progress, world.now)
+    if not free and progress.failures >= limit:
+        said = f"{word.message}; it had failed {limit} times before (spec.runPolicy.backoffLimit)"
+        return finish(world, Word("BackoffLimitExceeded", said), succeeded=False)
+    progress = replace(progress, restarts=progress.restarts + 1)
+    if not free:
+        progress = replace(progress, failures=progress.failures + 1, failed_at=world.now)
+    counted = replace(world, progress=progress)
+    if whole:
+        return restart_whole(counted, word)
+    # Counted before anything is deleted: what is gone cannot be counted any more.
+    deletions = [delete(pod, world) for pod in doomed if pod.occupies]
+    return Decision((Record(progress), *deletions), progress, admitted=placed(), degraded=word, again=0.0)
+
+
+def ranks_lost(world: World, message: str) -> Decision:
+    """Restart ranks that were lost although all members are well."""
+    return another_restart(world, Word("RanksLost", message), free=_aftermath(world))
+
+
+def rested(progress: Progress, now: float) -> Progress:
+    """Return ``progress`` without its failures and disruptions, if ranks have run well since."""
+    if not progress.running or not (progress.failures or progress.disruptions):
+        return progress
+    since = max(progress.changed or 0.0, progress.failed_at or 0.0, progress.disrupted_at or 0.0)
+    if now - since < _WELL_SECONDS:
+        return progress
+    return replace(progress, failures=0, disruptions=0)
+
+
+def _disrupted(pod: Pod | None, host: str, world: World) -> bool:
+    """Whether the member at ``host`` was lost through no fault of its own, as far as anybody has seen."""
+    pod = world.departed.get(host) if pod is None else pod
+    return pod is not None and (bool(pod.disruption) or node_lost(pod, world) is not None)
+
+
+def _aftermath(world: World) -> bool:
+    """Whether ranks that fail now still fail for the last disruption."""
+    progress = world.progress
+    if progress.disrupted_at is None or world.now - progress.disrupted_at >= _AFTERMATH_SECONDS:
+        return False
+    return not progress.running or (progress.changed or 0.0) <= progress.disrupted_at
+
+
+def _disruption_pause(progress: Progress) -> float:
+    """Return for how long what was evicted is not replaced: at once, then after 1 s, 2 s, 4 s …"""
+    if progress.disruptions <= 1:
+        return 0.0
+    return min(_LONGEST_DISRUPTION_PAUSE, 2.0 ** min(progress.disruptions - 2, 10))
+
+
+def _pause(coordinator: Pod | None, progress: Progress) -> float:
+    """Return for how long a coordinator that came to an orderly end is not replaced, in seconds."""
+    orderly = coordinator is not None and coordinator.over and bool(coordinator.message)
+    if not orderly or contract.COORDINATOR_HOST in progress.absent:
+        return 0.0
+    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(progress.failures, 10))
