@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gradsieve_hvd.control.fields import Refused
@@ -49,6 +50,9 @@ class End:
 class Ledger:
     """State of one job, from its first agent to its end.
 
+    Args:
+        clock: seconds; tells for how long hosts are missing, and how old a sample is.
+
     Attributes:
         registry: the agents.
         roster: who is to take part; None until it was set.
@@ -62,8 +66,10 @@ class Ledger:
         rank_zero_host: host of rank 0.
     """
 
-    def __init__(self) -> None:
-        self.registry = Registry()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.registry = Registry(clock)
+        self._clock = clock
+        self._taken_at = 0.0
         self.roster: Roster | None = None
         self.plan: Plan | None = None
         self.telemetry: Telemetry | None = None
@@ -188,7 +194,12 @@ class Ledger:
             self.started_generation <= telemetry.generation <= self.generation
         ):
             raise Refused(f"telemetry of generation {telemetry.generation}: that is not running", 409)
-        self.telemetry = telemetry
+        self.telemetry, self._taken_at = telemetry, self._clock()
+
+    @property
+    def telemetry_age(self) -> float | None:
+        """Seconds since the last sample came, whatever the clock of its host shows; None without one."""
+        return None if self.telemetry is None else self._clock() - self._taken_at
 
     def start(self) -> Roster:
         """Waiting → Starting; returns what to start."""

@@ -68,6 +68,8 @@ class PlanExchange:
             ExchangeError: a rank did not answer.
         """
         self.clock.step_taken()
+        if self._reporter is not None:
+            self._reporter.step = step
         if self._under_way is not None:
             parts = [json.loads(part) for part in self._under_way.wait(self._timeout)]
             self._under_way = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import http.client
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from gradsieve_hvd.control.reporter_connection import Coordinator, CoordinatorRe
 SECONDS = 2.0
 """From one call to the next."""
 
+_LAST_SECONDS = 2.0
+"""How long a process that ends waits at most for its last call; the coordinator may be gone."""
+
 
 @functools.cache
 def process_reporter() -> Reporter:
@@ -28,7 +33,14 @@ def process_reporter() -> Reporter:
     """
     coordinator = Coordinator(os.environ[names.COORDINATOR], Path(os.environ[names.TLS_DIRECTORY]))
     reporter = Reporter(coordinator)
-    threading.Thread(target=reporter.run, name="gradsieve-reporter", daemon=True).start()
+    thread = threading.Thread(target=reporter.run, name="gradsieve-reporter", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        reporter.ended.set()
+        thread.join(_LAST_SECONDS)
+
+    atexit.register(end)
     return reporter
 
 
@@ -38,24 +50,28 @@ class Reporter:
     The training puts ``sample`` and reads ``plan``, and never waits: both are replaced whole. What goes wrong
     is said once, on stderr, and tried again: a training needs no coordinator.
 
-    plan: the newest that makes sense. committed_step: newest step of a TrainingState, if there is one.
+    plan: the newest that makes sense. committed_step: newest step of a TrainingState, if there is one. step:
+    the last one done, which may be later than the sample's. ended: to be set when the training has ended.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.plan: Plan = NO_PLAN
         self.sample: dict[str, Any] | None = None
         self.committed_step: int | None = None
+        self.step = 0
+        self.ended = threading.Event()
         self._coordinator = coordinator
         self._reported: dict[str, Any] | None = None
         self._refused_plan: object = None
         self._trouble = ""
 
     def run(self) -> None:
-        """Call the coordinator for ever."""
-        pause = threading.Event()
-        while True:
+        """Call the coordinator until the training has ended, and once more then."""
+        while not self.ended.is_set():
             self.call()
-            pause.wait(SECONDS)
+            self.ended.wait(SECONDS)
+        self._take_last_step()
+        self.call()
 
     def call(self) -> None:
         """Hand over the sample if it is new, and fetch the plan."""
@@ -76,6 +92,13 @@ class Reporter:
             if self._trouble:
                 _say("the coordinator answers again")
             self._trouble = ""
+
+    def _take_last_step(self) -> None:
+        if self.sample is None or self.sample["step"] >= self.step:
+            return
+        self.sample = {**self.sample, "step": self.step, "time": time.time()}
+        if self.committed_step is not None:
+            self.sample["committedStep"] = self.committed_step
 
     def _take(self, content: object) -> None:
         try:

@@ -52,6 +52,7 @@ def status_json(ledger: Ledger, started_at: str | None) -> dict[str, Any]:
         "startedAt": started_at,
         "plan": {"generation": None, "appliedGeneration": None},
         "telemetry": None if telemetry is None else telemetry.to_json(),
+        "telemetryAge": ledger.telemetry_age,
         "lostHosts": list(ledger.lost_hosts),
     }
     if ledger.plan is not None:

@@ -42,8 +42,10 @@ def read_status(found: Mapping[str, Any]) -> CoordinatorStatus:
     ]
     try:
         telemetry, committed = _telemetry(fields), fields.number("committedStep", 0, _MANY)
+        known = telemetry and fields.has("telemetryAge")
+        age = _amount(fields, "telemetryAge", _LONGEST_ABSENCE) if known else None
     except SpecError:
-        telemetry, committed = {}, None
+        telemetry, committed, age = {}, None, None
     return CoordinatorStatus(
         generation=fields.number_or("generation", 0, 0, _MANY),
         state=fields.word_or("state", contract.STATE_WAITING, _STATES),
@@ -54,6 +56,7 @@ def read_status(found: Mapping[str, Any]) -> CoordinatorStatus:
         plan_generation=plan.number_or("generation", 0, 0, _MANY),
         applied_plan=plan.number_or("appliedGeneration", 0, 0, _MANY),
         telemetry=telemetry,
+        telemetry_age=age,
         committed_step=committed,
     )
 

@@ -193,11 +193,10 @@ def _running(world: World, decision: Decision, admitted: Condition, known: Mappi
 def _telemetry(world: World, decision: Decision) -> Condition:
     if decision.progress.finished is not None:
         return Condition("TelemetryAvailable", "False", "Ended", _OVER)
-    sample = world.coordinator.telemetry if world.coordinator is not None else {}
-    if not sample:
+    coordinator = world.coordinator
+    if coordinator is None or not coordinator.telemetry:
         return Condition("TelemetryAvailable", "False", "NoSample", "no sample from rank 0")
-    age = world.now - float(sample["time"])
-    if age > STALE_SECONDS:
+    if world.now - coordinator.sampled_at(world.now) > STALE_SECONDS:
         message = f"the last sample from rank 0 is older than {STALE_SECONDS:.0f} s"
         return Condition("TelemetryAvailable", "False", "Stale", message)
     return Condition("TelemetryAvailable", "True", "Reporting", "rank 0 reports")

@@ -63,12 +63,13 @@ def plan(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[
 def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return ``status.telemetry``; what it was where nothing newer is known; None before the first sample."""
     before = previous.get("telemetry")
-    sample = world.coordinator.telemetry if world.coordinator is not None else {}
-    if not sample:
+    coordinator = world.coordinator
+    if coordinator is None or not coordinator.telemetry:
         return None if before is None else dict(before)
-    taken = float(sample["time"])
+    sample, taken = coordinator.telemetry, coordinator.sampled_at(world.now)
     last = timestamp(before.get("lastSampleTime")) if before else 0.0
-    soon = last <= taken < last + SAMPLE_SECONDS
+    # Of one sample it is told twice how old it is, which is never quite the same.
+    soon = abs(taken - last) < SAMPLE_SECONDS
     if before and soon and decision.progress.finished is None:
         return dict(before)
     step, wait = float(sample["stepSeconds"]), float(sample["waitSeconds"])
@@ -82,7 +83,7 @@ def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
         "waitPercent": round(min(100.0, 100 * wait / step)) if step > 0 else 0,
         "wireBytesPerStep": round(sample.get("wireBytesPerStep", 0)),
         "densityPermille": None if density is None else round(density),
-        "committedStep": world.coordinator.committed_step if world.coordinator is not None else None,
+        "committedStep": coordinator.committed_step,
         "slowestWorker": slowest,
     }
 

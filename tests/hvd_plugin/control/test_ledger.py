@@ -15,6 +15,7 @@ from gradsieve_hvd.control.messages import Incarnation, Place, Plan, Registratio
 from gradsieve_hvd.control.names import STATES
 from gradsieve_hvd.control.plain_hosts import Restarts, parse_hosts
 from gradsieve_hvd.control.registry import Fenced, Registry
+from gradsieve_hvd.control.status import status_json
 
 
 def registration(host, uid, generation=1, slots=1):
@@ -203,6 +204,18 @@ def test_telemetry_is_taken_from_rank_zeros_host_and_the_running_generation_only
             ledger.take(host, telemetry)
         assert refusal.value.status == status
     assert ledger.telemetry is sample
+
+
+def test_a_sample_is_as_old_as_it_has_been_here_whatever_its_hosts_clock_shows():
+    now = [100.0]
+    ledger = running(Ledger(lambda: now[0]), "h0:a")
+    assert ledger.telemetry_age is None
+    ledger.take("h0", Telemetry(1, 10, {"time": 1e9}))
+    now[0] = 107.5
+    assert ledger.telemetry_age == 7.5
+    assert status_json(ledger, None)["telemetryAge"] == 7.5
+    ledger.take("h0", Telemetry(1, 11, {"time": 1.0}))
+    assert ledger.telemetry_age == 0.0
 
 
 def test_a_plan_may_be_repeated_and_replaced_by_a_newer_one_only():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,6 +46,35 @@ def test_a_sample_is_handed_over_once(tls: Path, reporter: Callable[[int], Repor
         mine.sample = {"step": 2}
         mine.call()
     assert coordinator.samples == [{"step": 1}, {"step": 2}]
+
+
+def test_the_last_step_is_reported_when_the_training_ends(
+    tls: Path, reporter: Callable[[int], Reporter]
+) -> None:
+    with SmallCoordinator(tls / "mine" / "coordinator") as coordinator:
+        mine = reporter(coordinator.port)
+        mine.sample = {"step": 90, "time": 1.0, "stepSeconds": 0.1}
+        mine.step, mine.committed_step = 100, 80
+        thread = threading.Thread(target=mine.run)
+        thread.start()
+        coordinator.wait_for(lambda sample: sample["step"] == 90)
+        mine.ended.set()
+        thread.join(60)
+    last = coordinator.samples[-1]
+    assert (last["step"], last["committedStep"], last["stepSeconds"]) == (100, 80, 0.1)
+    assert last["time"] > 1.0
+    assert [sample["step"] for sample in coordinator.samples] == [90, 100]
+
+
+def test_a_training_that_ends_before_its_first_sample_reports_nothing(
+    tls: Path, reporter: Callable[[int], Reporter]
+) -> None:
+    with SmallCoordinator(tls / "mine" / "coordinator") as coordinator:
+        mine = reporter(coordinator.port)
+        mine.step = 1
+        mine.ended.set()
+        mine.run()
+    assert coordinator.samples == []
 
 
 def test_an_older_plan_changes_nothing(tls: Path, reporter: Callable[[int], Reporter]) -> None:
