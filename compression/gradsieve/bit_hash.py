@@ -58,6 +58,6 @@ def _block_sums(words: Tensor) -> Tensor:
 @lru_cache(maxsize=16)
 def _multipliers(device: torch.device) -> Tensor:
     """Odd numbers without a pattern (int64 [32 768]), always the same: the mixing steps of SplitMix64."""
-    mixed = torch.arange(1, _BLOCK + 1, dtype=torch.int64) * -0x61C8864680B583EB
+    mixed = torch.arange(1, _BLOCK + 1, dtype=torch.int64, device="cpu") * -0x61C8864680B583EB
     mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
     return (mixed ^ (mixed >> 27)).bitwise_or(1).to(device)

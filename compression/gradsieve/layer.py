@@ -90,7 +90,8 @@ class LayerCompressor:
         self.rollback()
         self.refused = False
         self.kept = 0
-        nothing = Selection(torch.empty(0, dtype=torch.int64), torch.empty(0), 0.0)
+        no_values = torch.empty(0, dtype=torch.float32, device="cpu")
+        nothing = Selection(no_values.to(torch.int64), no_values, 0.0)
         return encode(nothing, self._elements, self._config.value_dtype)
 
     def waiting(self) -> float:

@@ -32,7 +32,7 @@ class RoundedResidual(TwoBuffers):
 
     def __init__(self, elements: int, device: torch.device | str = "cpu") -> None:
         super().__init__(elements, torch.bfloat16, device)
-        self._accumulated = as_accumulated(torch.empty(0))
+        self._accumulated = as_accumulated(torch.empty(0, dtype=torch.float32, device=device))
 
     def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
         """Return a = gradient * unscale + residual, in fp32 and flat; see :meth:`Residual.begin`.

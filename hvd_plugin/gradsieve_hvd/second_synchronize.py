@@ -47,17 +47,21 @@ def digest_of(gradients: Iterable[Tensor], replaced: bool) -> Digest:
     Each is cut into rows of 4 096 elements. A direction is a random number per column times one per row: two
     passes over memory, and hardly any room.
     """
-    generator = torch.Generator().manual_seed(0)
-    columns = torch.randn(_ROW, _PROJECTIONS, generator=generator)
-    finite, squares, projections = True, 0.0, torch.zeros(_PROJECTIONS, dtype=torch.float64)
+    generator = torch.Generator("cpu").manual_seed(0)
+    columns = _directions(_ROW, generator)
+    finite, squares, projections = True, 0.0, torch.zeros(_PROJECTIONS, dtype=torch.float64, device="cpu")
     for gradient in gradients:
         finite = finite and all_finite(gradient)
         flat = gradient.detach().reshape(-1).to("cpu", torch.float32)
         squares += float(flat.norm(dtype=torch.float64)) ** 2
         rows = torch.nn.functional.pad(flat, (0, -flat.numel() % _ROW)).view(-1, _ROW)
-        weights = torch.randn(rows.shape[0], _PROJECTIONS, generator=generator)
+        weights = _directions(rows.shape[0], generator)
         projections += ((rows @ columns) * weights).double().sum(0)
     return Digest(replaced, finite, math.sqrt(squares), tuple(projections.tolist()))
+
+
+def _directions(length: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(length, _PROJECTIONS, generator=generator, dtype=torch.float32, device="cpu")
 
 
 def are_new(digests: Sequence[Digest], refused: bool) -> bool:

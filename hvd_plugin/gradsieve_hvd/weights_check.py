@@ -77,7 +77,7 @@ class _Pending:
         self._name = name
         self._step = step
         self._hashes = {key: bit_hash(weight) for key, weight in seam.reduced_parameters(optimizer)}
-        total = bit_hash(torch.tensor(list(self._hashes.values()), dtype=torch.int64))
+        total = bit_hash(torch.tensor(list(self._hashes.values()), dtype=torch.int64, device="cpu"))
         self._gather = MessageGather(_SUMMARY.pack(step, total), name, optimizer.process_set)
 
     def compare(self, process_set: Any, timeout: float) -> None:

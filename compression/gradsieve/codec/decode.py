@@ -65,7 +65,7 @@ def _decode(data: Bytes, start: int, elements: int | None) -> tuple[Payload, int
         values, indices = _contents(header, data, at, end)
     else:
         _require_nothing(header)
-        values, indices = torch.empty(0), None
+        values, indices = torch.empty(0, dtype=torch.float32, device="cpu"), None
     payload = Payload(header.elements, header.epoch, header.refusal, indices, values)
     return payload, end + CHECKSUM_BYTES
 

@@ -32,6 +32,6 @@ def borrow(elements: int, use: Use, device: torch.device) -> Tensor:
         return torch.empty(elements, dtype=torch.float32, device=device)
     buffer = _buffers.by_use.get(use)
     if buffer is None or buffer.numel() < elements:
-        buffer = torch.empty(elements, dtype=torch.float32)
+        buffer = torch.empty(elements, dtype=torch.float32, device=device)
         _buffers.by_use[use] = buffer
     return buffer[:elements]

@@ -81,7 +81,7 @@ class ImportancePolicy:
         self._recorder = recorder
         self._steps = 0
         self._usual: float | None = None  # moving average of mean losses
-        self._recent = torch.empty(0, dtype=torch.float64)
+        self._recent = torch.empty(0, dtype=torch.float64, device="cpu")
         self._network = Network(period)
         self._unread: list[list[Tensor]] = []  # of the committed steps of this period
         self._read_from = recorder.position
@@ -179,18 +179,18 @@ class ImportancePolicy:
             saved.number_or_none(state, "reference_seconds_per_byte"),
             tuple(saved.numbers(state, "first_seconds_per_byte")),
         )
-        recent = torch.tensor(saved.numbers(state, "recent_losses"), dtype=torch.float64)
+        recent = torch.tensor(saved.numbers(state, "recent_losses"), dtype=torch.float64, device="cpu")
         usual = saved.number_or_none(state, "usual_loss")
         density, steps = saved.fraction(state, "density"), saved.count(state, "steps")
         self._steps, self.density, self._usual, self._recent = steps, density, usual, recent
         self._network = network
-        self._unread = [[torch.tensor(losses, dtype=torch.float64)] for losses in unread]
+        self._unread = [[torch.tensor(losses, dtype=torch.float64, device="cpu")] for losses in unread]
         self._read_from, self._read_to, self._exchanges = self._recorder.position, None, []
 
 
 def _samples(batches: list[Tensor]) -> Tensor:
     """Return the finite losses of some batches, fp64 [S] on the CPU; only here a device is waited for."""
     if not batches:
-        return torch.empty(0, dtype=torch.float64)
+        return torch.empty(0, dtype=torch.float64, device="cpu")
     losses = torch.cat([batch.reshape(-1).to(torch.float64) for batch in batches]).cpu()
     return losses[torch.isfinite(losses)]
