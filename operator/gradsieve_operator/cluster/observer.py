@@ -34,7 +34,7 @@ from gradsieve_operator.decide import (
 )
 from gradsieve_operator.errors import RecordError, SpecError
 from gradsieve_operator.resources import Manifest, Neighbours
-from gradsieve_operator.spec import Compression, CompressionPolicy, HorovodJob
+from gradsieve_operator.spec import AllowedAccounts, Compression, CompressionPolicy, HorovodJob
 from gradsieve_operator.status import not_later, recall
 
 _TRUST_SECONDS = 60.0
@@ -106,6 +106,7 @@ class Observer:
         planning: nodes and places; None when the operator may not see nodes.
         neighbours: who besides a job's own pods may reach them.
         parked: entered while a coordinator is called.
+        accounts: which ServiceAccounts jobs may use.
     """
 
     def __init__(
@@ -115,9 +116,10 @@ class Observer:
         planning: Planning | None,
         neighbours: Neighbours,
         parked: Parked,
+        accounts: AllowedAccounts,
     ) -> None:
         self._api, self._session, self._planning, self._neighbours = api, session, planning, neighbours
-        self._parked = parked
+        self._parked, self._accounts = parked, accounts
         self._hearing = Hearing()
 
     async def look(self, body: Mapping[str, Any], memory: Memory) -> Seen:
@@ -129,7 +131,7 @@ class Observer:
             ApiError: the server did not answer.
         """
         memory.expire()
-        (job, invalid), status = _parse(body), body.get("status") or {}
+        (job, invalid), status = self._parse(body), body.get("status") or {}
         progress = self._progress(job, status)
         found = await self._pods(job)
         departed = memory.last_seen.listed(found)
@@ -170,6 +172,18 @@ class Observer:
             departed=departed,
         )
         return Seen(world, status, coordinator)
+
+    def _parse(self, body: Mapping[str, Any]) -> tuple[HorovodJob, str]:
+        """Return the job; where it is not as it must be, its outline and what is wrong."""
+        try:
+            job = HorovodJob.parse(body)
+        except SpecError as error:
+            return HorovodJob.outline(body), str(error)
+        try:
+            self._accounts.check(job)
+        except SpecError as error:
+            return job, str(error)
+        return job, ""
 
     def _progress(self, job: HorovodJob, status: Mapping[str, Any]) -> Progress:
         """Return what is recorded, and what was counted since."""
@@ -264,14 +278,6 @@ def _leader(pods: Iterable[Pod]) -> Pod | None:
     """Return the pod of the coordinator that is to be asked."""
     candidates = [pod for pod in pods if pod.role == contract.ROLE_COORDINATOR and pod.alive and pod.ip]
     return max(candidates, key=lambda pod: pod.generation, default=None)
-
-
-def _parse(body: Mapping[str, Any]) -> tuple[HorovodJob, str]:
-    """Return the job; where it is not as it must be, its outline and what is wrong."""
-    try:
-        return HorovodJob.parse(body), ""
-    except SpecError as error:
-        return HorovodJob.outline(body), str(error)
 
 
 def owned(raw: Mapping[str, Any], uid: str) -> bool:

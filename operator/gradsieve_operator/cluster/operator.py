@@ -28,6 +28,7 @@ from gradsieve_operator.cluster.reconciler import Reconciler
 from gradsieve_operator.cluster.watch_check import WatchCheck
 from gradsieve_operator.errors import RecordError
 from gradsieve_operator.resources import Manifest, Neighbours
+from gradsieve_operator.spec.accounts import ANY_ACCOUNT, VARIABLE, AllowedAccounts
 from gradsieve_operator.status import recall
 
 LEASE = "gradsieve-operator"
@@ -53,6 +54,7 @@ class Options:
         cidrs: from where it calls coordinators when it runs outside of the cluster.
         health: where to serve ``/healthz``; empty for nowhere.
         application: value of the label app.kubernetes.io/name of its pods.
+        accounts: which ServiceAccounts jobs may use.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -62,10 +64,15 @@ class Options:
     cidrs: tuple[str, ...] = ()
     health: str = ""
     application: str = "gradsieve-operator"
+    accounts: AllowedAccounts = ANY_ACCOUNT
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Options:
-        """Read the variables ``GRADSIEVE_*`` that the chart sets."""
+        """Read the variables ``GRADSIEVE_*`` that the chart sets.
+
+        Raises:
+            SpecError: the list of accounts cannot be read.
+        """
         return cls(
             namespaces=_words(environment.get("GRADSIEVE_WATCH_NAMESPACES", "")),
             sees_nodes=environment.get("GRADSIEVE_PLAN_NODES", "true") != "false",
@@ -74,6 +81,7 @@ class Options:
             cidrs=_words(environment.get("GRADSIEVE_OPERATOR_CIDRS", "")),
             health=environment.get("GRADSIEVE_HEALTH_LISTEN", ""),
             application=environment.get("GRADSIEVE_OPERATOR_NAME") or "gradsieve-operator",
+            accounts=AllowedAccounts.read(environment.get(VARIABLE)),
         )
 
 
@@ -136,7 +144,9 @@ class Operator:
         neighbours = Neighbours(
             options.namespace, (("app.kubernetes.io/name", options.application),), options.cidrs
         )
-        observer = Observer(self._api, session, self._planning, neighbours, self.queue.parked)
+        observer = Observer(
+            self._api, session, self._planning, neighbours, self.queue.parked, options.accounts
+        )
         executor = Executor(self._api, self._planning)
         # A replica may have waited for hours to get here.
         self._resynced_at = time.monotonic()

@@ -9,7 +9,7 @@ from typing import Any
 
 from gradsieve_operator import contract
 from gradsieve_operator.resources.metadata import Manifest
-from gradsieve_operator.spec import parse_quantity
+from gradsieve_operator.spec import parse_quantity, service_account
 
 TLS_VOLUME = "gradsieve-tls"
 SCRATCH_VOLUME = "gradsieve-scratch"
@@ -63,7 +63,9 @@ def pod_spec(template: Mapping[str, Any], job: str, host: str, container: Contai
     _mount(spec, first, SCRATCH_VOLUME, SCRATCH_DIRECTORY, {"emptyDir": {}})
     memory = {"emptyDir": {"medium": "Memory", "sizeLimit": str(shared_memory(first))}}
     _mount(spec, first, MEMORY_VOLUME, MEMORY_DIRECTORY, memory)
-    spec.setdefault("serviceAccountName", job)
+    # The older of its two names would be passed over beside ours.
+    spec["serviceAccountName"] = service_account(spec) or job
+    spec.pop("serviceAccount", None)
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

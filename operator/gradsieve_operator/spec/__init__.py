@@ -1,11 +1,13 @@
 """HorovodJob and CompressionPolicy: read from what the API server returns, checked, defaults applied."""
 
+from gradsieve_operator.spec.accounts import AllowedAccounts, service_account
 from gradsieve_operator.spec.compression import Compression, CompressionPolicy, JobCompression
 from gradsieve_operator.spec.groups import WorkerGroup
 from gradsieve_operator.spec.job import HorovodJob, Launcher, RunPolicy, Scheduling
 from gradsieve_operator.spec.quantity import parse_quantity, units
 
 __all__ = [
+    "AllowedAccounts",
     "Compression",
     "CompressionPolicy",
     "HorovodJob",
@@ -15,5 +17,6 @@ __all__ = [
     "Scheduling",
     "WorkerGroup",
     "parse_quantity",
+    "service_account",
     "units",
 ]
