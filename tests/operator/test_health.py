@@ -1,23 +1,25 @@
-"""The liveness endpoint says which part of the operator stands still, and fails if it has for too long."""
+"""Liveness fails when a part of the operator stands still, readiness when it could not take over."""
 
 import asyncio
 import contextlib
+import math
 
 import aiohttp
 import horovod_jobs as jobs
 import pytest
+from operator_in_memory import running, until
 
-from gradsieve_operator.cluster.health import LONGEST_SECONDS, serve_health
+from gradsieve_operator.cluster.health import LONGEST_SECONDS, UNHEARD_SECONDS, serve_health
 from gradsieve_operator.cluster.operator import Operator, Options
 from gradsieve_operator.cluster.queue import WorkQueue
 
 JOB = "gradsieve.io/v1alpha1/horovodjobs"
 
 
-async def ask(port: int) -> tuple[int, str]:
+async def ask(port: int, path: str = "/healthz") -> tuple[int, str]:
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}/healthz") as answer,
+        session.get(f"http://127.0.0.1:{port}{path}") as answer,
     ):
         return answer.status, await answer.text()
 
@@ -30,7 +32,8 @@ async def ask(port: int) -> tuple[int, str]:
     ],
 )
 async def test_it_fails_when_any_part_has_stood_still_for_too_long(port, age, status, last):
-    runner = await serve_health(f"127.0.0.1:{port}", lambda: {"list of jobs": 0.0, "watch of nodes": age})
+    ages = {"list of jobs": 0.0, "watch of nodes": age}
+    runner = await serve_health(f"127.0.0.1:{port}", lambda: ages, dict)
     try:
         found, said = await ask(port)
     finally:
@@ -79,3 +82,46 @@ async def test_a_reconcile_that_hangs_shows():
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def test_a_standby_is_ready_while_it_hears_the_api_server_and_stays_alive_without(
+    server, port, monkeypatch
+):
+    async with leading() as leader, waiting(port) as standby:
+        await until(lambda: standby.silences()["API server"] < UNHEARD_SECONDS)
+        assert (await ask(port, "/readyz"))[0] == 200
+        # From now on the server answers nobody, and half a minute passes.
+        server["/apis/coordination.k8s.io"] << 503
+        heard = standby._lease._heard
+        monkeypatch.setattr(standby._lease, "_heard", heard - UNHEARD_SECONDS - 1)
+        status, said = await ask(port, "/readyz")
+        assert (status, said.splitlines()[-1]) == (503, "stalled")
+        assert "API server: 3" in said
+        assert (await ask(port))[0] == 200, "starting it again would not help"
+        assert leader.silences()["API server"] < UNHEARD_SECONDS
+
+
+async def test_a_replica_that_has_never_reached_the_api_server_is_not_ready():
+    replica = Operator(Options(namespace="system"))
+    assert replica.silences() == {"API server": math.inf}
+    assert Operator(Options()).silences() == {}, "it needs no Lease"
+
+
+@contextlib.asynccontextmanager
+async def leading():
+    async with running(namespace="system", identity="one") as operator:
+        yield operator
+
+
+@contextlib.asynccontextmanager
+async def waiting(port):
+    """A replica that waits to lead."""
+    operator = Operator(Options(namespace="system", identity="two", health=f"127.0.0.1:{port}"))
+    starting = asyncio.create_task(operator.start())
+    try:
+        await until(lambda: operator._lease is not None)
+        yield operator
+    finally:
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting

@@ -33,6 +33,12 @@ def test_the_operator_reads_nodes_and_changes_none():
     assert verbs == {"list", "watch"}
 
 
+def test_no_role_allows_what_a_subresource_does_not_have():
+    for rule in rules():
+        if any("/" in resource for resource in rule["resources"]):
+            assert not {"list", "watch", "create", "delete", "deletecollection"} & set(rule["verbs"])
+
+
 def test_every_role_that_is_bound_exists():
     roles = {(role["kind"], role["metadata"]["name"]) for role in of_kind("ClusterRole") + of_kind("Role")}
     for binding in of_kind("ClusterRoleBinding") + of_kind("RoleBinding"):
@@ -57,7 +63,9 @@ def test_the_operator_runs_twice_restricted_and_probed():
     assert deployment["spec"]["replicas"] == 2
     pod = deployment["spec"]["template"]["spec"]
     assert_restricted(pod)
-    assert {"livenessProbe", "readinessProbe"} <= set(pod["containers"][0])
+    [container] = pod["containers"]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
 def test_its_namespace_enforces_restricted():

@@ -63,6 +63,17 @@ def test_a_port_of_the_host_is_held_once():
     }
 
 
+def test_a_sidecar_holds_ports_of_the_host_and_an_init_container_none():
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+    sidecar = container(ports=ports, restartPolicy="Always")
+    assert pod_requests({"initContainers": [sidecar], "containers": [container()]}) == {
+        "hostPort/TCP/8080": 1,
+        "pods": 1,
+    }
+    before = container(ports=ports)
+    assert pod_requests({"initContainers": [before], "containers": [container()]}) == {"pods": 1}
+
+
 def test_an_amount_that_cannot_be_read_is_named():
     with pytest.raises(SpecError, match=r"spec\.containers\[0\]\.resources\.requests\.cpu: is 'two'"):
         pod_requests({"containers": [container({"cpu": "two"})]})

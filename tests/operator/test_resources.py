@@ -5,6 +5,7 @@ import json
 import re
 
 import horovod_jobs as jobs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from gradsieve_operator.resources import (
     shared_children,
     worker,
 )
+from gradsieve_operator.resources.template import scratch_size
 from gradsieve_operator.spec import HorovodJob
 from gradsieve_operator.spec.values import MAX_WORKERS
 
@@ -148,11 +150,22 @@ def test_a_workers_pod():
                         "defaultMode": 0o444,
                     },
                 },
-                {"name": "gradsieve-scratch", "emptyDir": {}},
+                {"name": "gradsieve-scratch", "emptyDir": {"sizeLimit": "10Gi"}},
                 {"name": "gradsieve-shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(1 << 30)}},
             ],
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("limits", "size"),
+    [
+        pytest.param({}, "10Gi", id="no limit"),
+        pytest.param({"ephemeral-storage": "2Gi"}, "2Gi", id="that of its local storage"),
+    ],
+)
+def test_scratch_space_is_limited(limits, size):
+    assert scratch_size({"resources": {"limits": limits}}) == size
 
 
 def test_a_coordinators_pod_has_the_first_groups_surroundings_and_none_of_its_gpus():

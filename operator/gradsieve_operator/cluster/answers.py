@@ -8,6 +8,7 @@ from typing import Any, Final
 from gradsieve_operator import contract
 from gradsieve_operator.decide import CoordinatorStatus
 from gradsieve_operator.errors import SpecError
+from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.spec.fields import Fields
 from gradsieve_operator.spec.values import LABEL_VALUE, MAX_DENSITY, MAX_LABEL_VALUE, MAX_SLOTS, MAX_WORKERS
 
@@ -52,7 +53,7 @@ def read_status(found: Mapping[str, Any]) -> CoordinatorStatus:
         connected=frozenset(_host(each) for each in registered if each.flag("connected", default=False)),
         missing=_hosts(fields, "missing"),
         missing_seconds=_absences(fields.object("missingSeconds")),
-        message=str(found.get("message") or "")[:_LONGEST_MESSAGE],
+        message=one_line(str(found.get("message") or "")[:_LONGEST_MESSAGE]),
         plan_generation=plan.number_or("generation", 0, 0, _MANY),
         applied_plan=plan.number_or("appliedGeneration", 0, 0, _MANY),
         telemetry=telemetry,

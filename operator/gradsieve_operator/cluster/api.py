@@ -11,6 +11,7 @@ import aiohttp
 
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.errors import OperatorError
+from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.resources import Manifest
 
 FIELD_MANAGER = "gradsieve-operator"
@@ -224,4 +225,5 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
 
 
 def _error(status: int, found: Mapping[str, Any]) -> ApiError:
-    return ApiError(status, str(found.get("reason", "")), str(found.get("message", f"status {status}")))
+    message = one_line(found.get("message", f"status {status}"))
+    return ApiError(status, str(found.get("reason", "")), message)

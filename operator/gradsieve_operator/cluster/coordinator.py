@@ -17,6 +17,7 @@ from gradsieve_operator import contract
 from gradsieve_operator.cluster.answers import read_status
 from gradsieve_operator.decide import CoordinatorStatus
 from gradsieve_operator.errors import OperatorError, SpecError
+from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.resources import Manifest
 
 Parked = Callable[[], AbstractAsyncContextManager[None]]
@@ -123,7 +124,7 @@ class Coordinator:
             allow_redirects=False,
         ) as answer:
             if answer.status != 200:
-                said = (await answer.content.read(1000)).decode(errors="replace")
+                said = one_line((await answer.content.read(1000)).decode(errors="replace"))
                 kind = CoordinatorRefused if 400 <= answer.status < 500 else CoordinatorError
                 raise kind(f"{method} {where}: status {answer.status}: {said}")
             return await _bounded(answer.content)

@@ -1,37 +1,45 @@
-"""The liveness endpoint. A replica that waits for the Lease has it too; kopf's own begins only afterwards."""
+"""Liveness and readiness, of a replica that waits for the Lease, too; kopf's own begins only afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
 LONGEST_SECONDS = 180.0
 """What has stood still for so long will not move again by itself."""
 
+UNHEARD_SECONDS = 30.0
+"""A replica that has not reached the API server for so long could not take over."""
 
-async def serve_health(listen: str, ages: Callable[[], Mapping[str, float]]) -> web.AppRunner:
-    """Serve ``/healthz`` until the returned runner is cleaned up.
+Ages = Callable[[], Mapping[str, float]]
 
-    It answers with one line for each part, and with status 503 if any of them has stood still for too long.
+
+async def serve_health(listen: str, ages: Ages, silences: Ages) -> web.AppRunner:
+    """Serve ``/healthz`` and ``/readyz`` until the returned runner is cleaned up.
+
+    Both answer with a line for each part, and with status 503 if any of them has stood still for too long.
+    Who is not well is started again; who is not ready would not be better off for that.
 
     Args:
         listen: address and port, as in ``0.0.0.0:8080``.
         ages: part of the operator -> for how many seconds it has stood still.
+        silences: what the operator needs to hear of -> for how many seconds it has not.
     """
 
-    async def answer(_request: web.Request) -> web.Response:
-        found = ages()
-        lines = [
-            f"{part}: {age:.1f} s{' (stalled)' * (age > LONGEST_SECONDS)}" for part, age in found.items()
-        ]
-        stalled = any(age > LONGEST_SECONDS for age in found.values())
-        return web.Response(
-            status=503 if stalled else 200, text="\n".join([*lines, "stalled" if stalled else "ok", ""])
-        )
+    def answer(found: Ages, most: float) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(_request: web.Request) -> web.Response:
+            parts = found()
+            lines = [f"{part}: {age:.1f} s{' (stalled)' * (age > most)}" for part, age in parts.items()]
+            stalled = any(age > most for age in parts.values())
+            said = "\n".join([*lines, "stalled" if stalled else "ok", ""])
+            return web.Response(status=503 if stalled else 200, text=said)
+
+        return handle
 
     application = web.Application()
-    application.router.add_get("/healthz", answer)
+    application.router.add_get("/healthz", answer(ages, LONGEST_SECONDS))
+    application.router.add_get("/readyz", answer(silences, UNHEARD_SECONDS))
     runner = web.AppRunner(application, handle_signals=False, access_log=None)
     await runner.setup()
     host, _, port = listen.rpartition(":")

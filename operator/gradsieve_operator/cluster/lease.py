@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import math
 from typing import Any
 
 from gradsieve_operator.cluster.api import Api, ApiError, path
@@ -50,6 +51,12 @@ class Lease:
         self._seen: tuple[str, str] = ("", "")
         self._seen_at = 0.0
         self._renewed = 0.0
+        self._heard = -math.inf
+
+    @property
+    def silence(self) -> float:
+        """For how many seconds the server has not answered; infinite before its first answer."""
+        return _now() - self._heard
 
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
@@ -101,6 +108,7 @@ class Lease:
         """Take or renew the Lease; None when the server does not answer, so that nobody knows."""
         try:
             lease = await self._api.find(self._where)
+            self._heard = _now()
             new = lease is None
             lease = self._empty if lease is None else lease
             if not self._free(lease["spec"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -129,7 +130,8 @@ class Operator:
         )
         options = self._options
         if options.health:
-            self._stack.push_async_callback((await serve_health(options.health, self.ages)).cleanup)
+            health = await serve_health(options.health, self.ages, self.silences)
+            self._stack.push_async_callback(health.cleanup)
         if options.namespace:
             self._lease = Lease(self._api, options.namespace, LEASE, options.identity)
             await self._lease.acquire()
@@ -179,6 +181,15 @@ class Operator:
             ages["watch of nodes"] = now - self._planning.nodes.heard
             ages["watch of pods"] = now - self._planning.pods.heard
         return ages
+
+    def silences(self) -> dict[str, float]:
+        """Return for how many seconds the API server was not heard of.
+
+        An operator without a Lease never waits for it: what it hears is in `ages`.
+        """
+        if not self._options.namespace:
+            return {}
+        return {"API server": math.inf if self._lease is None else self._lease.silence}
 
     def job_seen(self, namespace: str, name: str, version: str) -> None:
         """A job was made, changed or deleted, and has that ``resourceVersion`` now."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from gradsieve_operator import contract
 from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.placement.cluster import pinned_node
 from gradsieve_operator.resources import (
     AUTHORITY_ANNOTATION,
@@ -235,13 +236,13 @@ def read_pod(raw: Mapping[str, Any], job: str) -> Pod | None:
         began=timestamp(ran.get("startedAt")) or None,
         ended=timestamp(ended["finishedAt"]) if ended.get("finishedAt") else None,
         exit_code=ended.get("exitCode"),
-        reason=status.get("reason") or why.get("reason") or "",
-        message=status.get("message") or why.get("message") or _scheduling(conditions),
+        reason=one_line(status.get("reason") or why.get("reason") or ""),
+        message=one_line(status.get("message") or why.get("message") or _scheduling(conditions)),
         ip=status.get("podIP", ""),
         ready=conditions.get("Ready", {}).get("status") == "True",
         authority=notes.get(AUTHORITY_ANNOTATION, ""),
         origin=notes.get(ORIGIN_ANNOTATION, ""),
-        disruption=_disruption(conditions),
+        disruption=one_line(_disruption(conditions)),
         turned_away=status.get("phase") == "Failed" and not status.get("containerStatuses"),
         pinned=pinned_node(spec) or "",
         unschedulable=conditions.get("PodScheduled", {}).get("reason") == "Unschedulable",

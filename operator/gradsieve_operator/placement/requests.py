@@ -33,7 +33,7 @@ def pod_requests(spec: Mapping[str, Any], field: str = "spec") -> Resources:
     starting: dict[str, int] = {}
     for index, container in enumerate(spec.get("initContainers") or ()):
         asked = _asked(container, f"{field}.initContainers[{index}]")
-        if container.get("restartPolicy") == "Always":
+        if _is_sidecar(container):
             running = _sum(running, asked)
             starting = _most(starting, running)
         else:
@@ -65,6 +65,10 @@ def shown(resource: str, amount: int) -> str:
     return f"{resource} {amount}"
 
 
+def _is_sidecar(init_container: Mapping[str, Any]) -> bool:
+    return init_container.get("restartPolicy") == "Always"
+
+
 def _asked(container: Mapping[str, Any], field: str) -> dict[str, int]:
     resources = container.get("resources") or {}
     limits = _units(resources.get("limits"), f"{field}.resources.limits")
@@ -83,7 +87,8 @@ def _units(amounts: Mapping[str, Any] | None, field: str) -> dict[str, int]:
 
 
 def _host_ports(spec: Mapping[str, Any]) -> Iterable[str]:
-    for container in spec.get("containers") or ():
+    sidecars = (each for each in spec.get("initContainers") or () if _is_sidecar(each))
+    for container in (*sidecars, *(spec.get("containers") or ())):
         for port in container.get("ports") or ():
             number = port.get("hostPort") or (spec.get("hostNetwork") and port.get("containerPort"))
             if number:

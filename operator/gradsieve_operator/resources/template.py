@@ -19,6 +19,7 @@ MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - as above
 
 GPU = "nvidia.com/gpu"
 
+_UNLIMITED_SCRATCH = "10Gi"
 _LEAST_MEMORY = 64 << 20
 _UNLIMITED_MEMORY = 1 << 30
 """Size of /dev/shm where the container has no memory limit that it could be counted in."""
@@ -60,7 +61,8 @@ def pod_spec(template: Mapping[str, Any], job: str, host: str, container: Contai
     first.pop("args", None)
     first["env"] = _environment(first.get("env") or [], container.environment)
     _mount(spec, first, TLS_VOLUME, contract.TLS_DIRECTORY, _projected(container.tls), read_only=True)
-    _mount(spec, first, SCRATCH_VOLUME, SCRATCH_DIRECTORY, {"emptyDir": {}})
+    scratch = {"emptyDir": {"sizeLimit": scratch_size(first)}}
+    _mount(spec, first, SCRATCH_VOLUME, SCRATCH_DIRECTORY, scratch)
     memory = {"emptyDir": {"medium": "Memory", "sizeLimit": str(shared_memory(first))}}
     _mount(spec, first, MEMORY_VOLUME, MEMORY_DIRECTORY, memory)
     # The older of its two names would be passed over beside ours.
@@ -75,6 +77,15 @@ def pod_spec(template: Mapping[str, Any], job: str, host: str, container: Contai
         "subdomain": job,
         "restartPolicy": "Never",
     }
+
+
+def scratch_size(container: Mapping[str, Any]) -> str:
+    """Return the size of /tmp: the container's limit of local storage, which counts it, or 10 GiB.
+
+    Without any limit one pod could fill the disk of its node, whose kubelet would then evict others.
+    """
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return str(limits.get("ephemeral-storage", _UNLIMITED_SCRATCH))
 
 
 def shared_memory(container: Mapping[str, Any]) -> int:
