@@ -41,6 +41,7 @@ def state_dict(optimizer: Any) -> dict[str, Any]:
             if entry.velocity is not None
         },
         "policy": transaction.policy.state_dict(),
+        "clipping": transaction.clipping.state_dict(),
     }
 
 
@@ -88,6 +89,7 @@ def take_over(optimizer: Any, state: dict[str, Any], residuals: bool) -> None:
                 )
             part.load_state_dict(saved)
             loaded.append(entry)
+    transaction.clipping.load_state_dict(state.get("clipping"))
     transaction.replace(loaded, policy)
     transaction.step = int(state["step"])
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 import gradsieve
+from gradsieve.config.base import is_positive
 from gradsieve.config.constructors import NotACompressor, constructor, settings_of
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
@@ -51,6 +52,8 @@ class HorovodCompressor:
             one rank keeps the others waiting (an evaluation on rank 0).
         check_weights_every: exchanges of gradients from one comparison of the ranks' weights to the next; see
             `gradsieve_hvd.weights_check`. None or 0: never.
+        clip_global_norm: the largest norm of the gradient of all tensors together, averaged (or summed) over
+            the ranks, in unscaled units; see `gradsieve.global_clipping` **(r)**. None does not clip.
     """
 
     config: gradsieve.CompressionConfig
@@ -58,6 +61,7 @@ class HorovodCompressor:
     grad_scaler: GradScaler | None
     timeout_seconds: float
     check_weights_every: int | None = 500
+    clip_global_norm: float | None = None
 
     def __post_init__(self) -> None:
         if self.nonfinite not in ("raise", "propagate"):
@@ -70,6 +74,10 @@ class HorovodCompressor:
         if not self.timeout_seconds > 0:
             raise ConfigurationError(
                 f"timeout_seconds={self.timeout_seconds!r}: expected a positive number of seconds"
+            )
+        if self.clip_global_norm is not None and not is_positive(self.clip_global_norm):
+            raise ConfigurationError(
+                f"clip_global_norm={self.clip_global_norm!r}: expected a positive number, or None"
             )
         if self.check_weights_every is not None and not is_count(self.check_weights_every, 0):
             raise ConfigurationError(
@@ -113,6 +121,7 @@ class HorovodCompressor:
             "nonfinite": self.nonfinite,
             "grad_scaler": self.grad_scaler is not None,
             "check_weights_every": self.check_weights_every or None,
+            "clip_global_norm": self.clip_global_norm,
             "gradsieve": gradsieve.__version__,
         }
 
@@ -132,7 +141,8 @@ class Compression(metaclass=NotACompressor):
     - ``grad_scaler``: the ``torch.amp.GradScaler`` in use, if any;
     - ``nonfinite``: default ``"raise"`` without and ``"propagate"`` with a scaler;
     - ``timeout_seconds``: default 300;
-    - ``check_weights_every``: default 500.
+    - ``check_weights_every``: default 500;
+    - ``clip_global_norm``: default None.
     """
 
     @staticmethod
@@ -187,6 +197,7 @@ def _horovod_compressor(constructor: Any, density: float, settings: dict[str, An
         grad_scaler=grad_scaler,
         timeout_seconds=settings.pop("timeout_seconds", 300.0),
         check_weights_every=settings.pop("check_weights_every", 500),
+        clip_global_norm=settings.pop("clip_global_norm", None),
         config=constructor(density=density, **settings),
     )
 

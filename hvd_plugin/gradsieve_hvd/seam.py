@@ -24,6 +24,7 @@ from gradsieve.errors import ConfigurationError
 
 from .tensors import require_known_dtype
 
+CHANGES_AFTER_DECOMPRESS = 1  # synchronize() sets p.grad to what decompress returns, itself
 _FRAMES_ABOVE_COMPRESS = 2  # compress <- (list comprehension <-) _allreduce_grad_async
 _FRAMES_ABOVE_HOOKS = 8  # hook <- torch's wrapper of step <- Horovod's step; the rest is room for others'
 

@@ -13,6 +13,8 @@ from gradsieve.errors import GradsieveError
 from gradsieve.kernels.magnitude import all_finite
 
 from . import seam
+from .agreed_clipping import AgreedClipping
+from .clipping_watch import ClippingWatch
 from .entries import Entry, Ticket
 from .exchange import Allgather
 from .nonfinite import NonFiniteLog
@@ -39,13 +41,17 @@ class TensorExchange:
     counter: StepCounter
     nonfinite: NonFiniteLog = field(default_factory=NonFiniteLog)
 
+    def __post_init__(self) -> None:
+        self.clipping = AgreedClipping(self.optimizer, self.compressor)
+        self.clipping_watch = ClippingWatch(self.optimizer)
+
     def start(self, transaction: Transaction, entry: Entry, gradient: Tensor) -> tuple[Tensor, Ticket]:
         """Return the tensor that Horovod shall all-reduce, and the ticket.
 
         A gradient whose elements share memory gets memory of its own first.
 
-        - Compressed: add the residual, select, encode, start a named allgather of the payload.
-        - Dense: the gradient itself (bf16 as fp32). A frozen parameter's is set to zero.
+        - Compressed: clip, add the residual, select, encode, start a named allgather of the payload.
+        - Dense: the gradient itself, clipped (bf16 as fp32). A frozen parameter's is set to zero.
         """
         own_memory(gradient)
         if entry.layer is not None:
@@ -56,7 +62,8 @@ class TensorExchange:
             self.nonfinite.check_local(entry.name, gradient)
         self.counter.add_dense(gradient)
         scale = 1.0 if entry.velocity is None else self.compressor.loss_scale()
-        return reducible(gradient), Ticket(transaction, entry, gradient, scale)
+        factor, sent = self.clipping.factor(entry.name, gradient), reducible(gradient)
+        return sent if factor == 1.0 else sent * factor, Ticket(transaction, entry, gradient, scale)
 
     def _start_sparse(
         self, transaction: Transaction, entry: Entry, layer: LayerCompressor, gradient: Tensor
@@ -66,10 +73,17 @@ class TensorExchange:
             payload = layer.abstain()
             self.counter.add_payload(payload, 0, 0)
         else:
-            payload = layer.compress(gradient, step=transaction.step, unscale=1.0 / scale)
+            factor = self.clipping.factor(entry.name, gradient)
+            payload = layer.compress(gradient, step=transaction.step, unscale=factor / scale)
             self.counter.add_payload(payload, layer.kept, gradient.numel())
         gather = Allgather(payload, entry.name, self.optimizer.process_set)
         return token(gradient), Ticket(transaction, entry, gradient, scale, gather)
+
+    def rollback(self) -> None:
+        """Forget the step under way: it is not going to be taken."""
+        self.nonfinite.clear()
+        self.clipping.discard()
+        self.clipping_watch.clear()
 
     def finish_dense(self, reduced: Tensor, ticket: Ticket) -> None:
         """Overwrite ``ticket.gradient`` with what Horovod has reduced, after momentum correction."""
@@ -107,6 +121,7 @@ class TensorExchange:
         divisor = ranks if seam.reduction_name(self.optimizer.op) == "Average" else 1
         if not sum_into(gradient, payloads, ticket.scale / divisor):
             self.nonfinite.add_overflow(entry.name, gradient)
+        self.clipping_watch.exchanged(ticket)
 
     def check_sparse_embedding(self, parameter: Any, reduced: Tensor) -> None:
         """Look at a sparse gradient that Horovod has reduced by itself, and at this rank's own, which is

@@ -68,10 +68,9 @@ class Transaction:
         self.policy = self.new_policy()
         self._tensors = TensorExchange(self.optimizer, self.compressor, self.counter)
         self._in_flight = InFlightCheck()
+        self.clipping = self._tensors.clipping
         self._drain = Drain()
-        self._weights_check = WeightsCheck(
-            self.optimizer, self.compressor.check_weights_every, self.compressor.timeout_seconds
-        )
+        self._weights_check = WeightsCheck(self.optimizer, self.compressor)
         self.optimizer.register_step_pre_hook(self._before_step)
         self.optimizer.register_step_post_hook(self._after_step)
 
@@ -103,6 +102,7 @@ class Transaction:
         """Begin as in a new process, on all ranks together: the ranks may be others than before."""
         self.rollback()
         self._weights_check.restart()
+        self.clipping.restart()
         self._settings_compared = False
 
     # -- compress --
@@ -235,6 +235,7 @@ class Transaction:
         for entry in self.entries.values():
             if entry.held:
                 entry.parameter.grad = None
+        self._tensors.clipping_watch.before_update()
 
     def _after_step(self, *_: Any) -> None:
         """Optimizer step post-hook, also run twice: the update has been made, so what was sent has been
@@ -255,13 +256,18 @@ class Transaction:
         self.step += 1
         if self.control is not None:
             self.control.after_step(self.step, self.counter.last)
-        self._weights_check.end_round(self._number, self.step)
+        self._end_round(taken=True)
 
     def _skip_step(self) -> None:
         exchanged = self._unapplied
         self.rollback()
         if exchanged:
-            self._weights_check.end_round(self._number, self.step)
+            self._end_round(taken=False)
+
+    def _end_round(self, *, taken: bool) -> None:
+        """All gradients have been exchanged, on every rank, and the step was taken or skipped."""
+        self.clipping.end_round(self._number, taken)
+        self._weights_check.end_round(self._number, self.step)
 
     def rollback(self) -> None:
         """Give every tensor of a step that was never applied its residual back, bit for bit."""
@@ -273,7 +279,7 @@ class Transaction:
         self._repeated.clear()
         self._in_flight = InFlightCheck()
         self._unapplied = False
-        self._tensors.nonfinite.clear()
+        self._tensors.rollback()
         self.counter.discard_step()
 
     def waiting(self) -> dict[str, float]:

@@ -11,7 +11,7 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,13 +21,16 @@ from gradsieve.errors import RankMismatch
 from . import seam
 from .exchange import MessageGather, gather_bytes
 
+if TYPE_CHECKING:
+    from .compressor import HorovodCompressor
+
 FIRST = 10  # rounds before the first check: most reasons are there from the beginning
 _SHOWN = 8
 _SUMMARY = struct.Struct("<qq")  # optimizer steps taken, hash over the hashes of all weights
 
 
 class WeightsCheck:
-    """Compares one optimizer's weights across ranks, every ``every`` rounds and after the tenth; None: never.
+    """Compares one optimizer's weights across ranks: after ten rounds, and every ``check_weights_every``.
 
     A *round* is an exchange of all gradients, whether its step was then taken or skipped: its end comes on
     all ranks, even on one that skips a step which the others take.
@@ -40,10 +43,10 @@ class WeightsCheck:
     The weights are those that Horovod reduces for this optimizer. Hashes are of bits.
     """
 
-    def __init__(self, optimizer: Any, every: int | None, timeout: float) -> None:
+    def __init__(self, optimizer: Any, compressor: HorovodCompressor) -> None:
         self._optimizer = optimizer
-        self._every = every
-        self._timeout = timeout
+        self._every = compressor.check_weights_every
+        self._timeout = compressor.timeout_seconds
         self._rounds = 0
         self._pending: _Pending | None = None
 

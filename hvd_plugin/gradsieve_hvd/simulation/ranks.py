@@ -18,6 +18,7 @@ from gradsieve import (
     Velocity,
     decode,
 )
+from gradsieve.global_clipping import GlobalClipping
 
 _DENSE_BYTES = 4  # per element
 
@@ -26,12 +27,14 @@ _DENSE_BYTES = 4  # per element
 class SimulatedRank:
     """One rank's compressors, as a process of its own would have them.
 
-    policy: None sends everything. layers: a compressor per compressed parameter. velocities: of the other
-    parameters, under momentum correction. recorder: where this rank's loss puts its samples'. Of the last
-    step, sent_bytes: payloads with headers and dense gradients; payload_bytes: payloads alone.
+    policy: None sends everything. clipping: of all gradients together, before they are accumulated. layers:
+    a compressor per compressed parameter. velocities: of the other parameters, under momentum correction.
+    recorder: where this rank's loss puts its samples'. Of the last step, sent_bytes: payloads with headers
+    and dense gradients; payload_bytes: payloads alone.
     """
 
     policy: Policy | None = None
+    clipping: GlobalClipping | None = None
     recorder: LossRecorder = field(default_factory=LossRecorder)
     layers: dict[str, LayerCompressor] = field(default_factory=dict)
     velocities: dict[str, Velocity] = field(default_factory=dict)
@@ -47,7 +50,7 @@ class SimulatedRank:
         if isinstance(config, ImportanceConfig):  # of this rank's samples, not of all ranks'
             config = dataclasses.replace(config, recorder=recorder)
         policy = config.policy()
-        rank = cls(policy, recorder)
+        rank = cls(policy, recorder=recorder)
         for name, parameter in model.named_parameters():
             elements = parameter.numel()
             if config.compresses(name, elements):
@@ -63,6 +66,8 @@ class SimulatedRank:
         ``gradients`` are not mutated.
         """
         self.sent_bytes = self.payload_bytes = 0
+        if self.clipping is not None:
+            gradients = _clipped(gradients, self.clipping)
         arrived = {
             name: self._send(name, gradient, step).view(gradient.shape)
             for name, gradient in gradients.items()
@@ -87,3 +92,11 @@ class SimulatedRank:
         self.velocities[name].keep()
         self.velocities[name].commit()
         return arrived
+
+
+def _clipped(gradients: Mapping[str, Tensor], clipping: GlobalClipping) -> dict[str, Tensor]:
+    elements = sum(gradient.numel() for gradient in gradients.values())
+    return {
+        name: gradient * clipping.factor(gradient, name, gradient.numel() / elements)
+        for name, gradient in gradients.items()
+    }

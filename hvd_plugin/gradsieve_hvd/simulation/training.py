@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from gradsieve import CompressionConfig
+from gradsieve.global_clipping import GlobalClipping
 from gradsieve_hvd.demo.tasks import Task
 
 from .ranks import SimulatedRank
@@ -43,12 +44,17 @@ def training(
     steps: int,
     seed: int = 0,
     optimizer: Callable[[nn.Module], Optimizer] | None = None,
+    clip_global_norm: float | None = None,
+    before_step: Callable[[nn.Module], object] = lambda _: None,
 ) -> Iterator[Step]:
     """Train a demo task as ``ranks`` ranks would, and yield after every step.
 
     1. Each rank takes the gradient of its own batch and sends it, by ``config`` or dense if that is None.
     2. The optimizer (the task's, unless given) takes the mean of what arrives.
     3. The learning rate falls to zero by a cosine over ``steps``, as in the demo.
+
+    ``clip_global_norm``: as in the drop-in, before gradients are accumulated. ``before_step``: what a user
+    does with the mean gradients between ``synchronize()`` and ``step()``, such as clipping them.
 
     Under momentum correction an optimizer with momentum of its own, such as SGD's, loses it.
     """
@@ -58,6 +64,9 @@ def training(
         _drop_momentum(made)
     scheduler = CosineAnnealingLR(made, steps)
     members = [SimulatedRank.of(config, model) for _ in range(ranks)]
+    if clip_global_norm is not None:
+        for member in members:
+            member.clipping = GlobalClipping(clip_global_norm, ranks, averages=True)
     for step in range(steps):
         sent = []
         for number, rank in enumerate(members):
@@ -66,9 +75,17 @@ def training(
             sent.append(rank.send(gradients_of(model), step))
         for name, parameter in model.named_parameters():
             parameter.grad = torch.stack([gradients[name] for gradients in sent]).mean(dim=0)
+        _agree([member.clipping for member in members if member.clipping is not None])
+        before_step(model)
         made.step()
         scheduler.step()
         yield Step(step, members, model)
+
+
+def _agree(clippings: Sequence[GlobalClipping]) -> None:
+    messages = [clipping.close_step(taken=True) for clipping in clippings]
+    for clipping in clippings:
+        clipping.agree(messages)
 
 
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:

@@ -40,7 +40,8 @@ def test_a_resumed_training_goes_on_bit_for_bit(hvd: Any) -> None:
 @on_ranks
 def test_policies_velocities_and_other_optimizers_go_on_too(hvd: Any) -> None:
     for compression in (
-        laplace(momentum=MomentumCorrection(momentum=0.5)),
+        laplace(momentum=MomentumCorrection(momentum=0.5, allow_double_momentum=True)),
+        laplace(clip_global_norm=0.05),
         gradsieve_hvd.Compression.layered(density=0.05, min_elements=100, adapt_steps=2, timeout_seconds=30),
         hvd.Compression.none,
     ):
