@@ -156,7 +156,7 @@ class Compression(metaclass=NotACompressor):
     @staticmethod
     @_constructor
     def group_topk(density: float = 0.01, **settings: Any) -> HorovodCompressor:
-        """The largest magnitudes of each group of elements, which converges clearly worse than the others. See
+        """The largest magnitudes of each group of elements; converges clearly worse than the others. See
         `gradsieve.Compression.group_topk`.
         """
         return _horovod_compressor(gradsieve.Compression.group_topk, density, settings)

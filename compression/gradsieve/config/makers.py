@@ -47,7 +47,9 @@ class Compression(metaclass=NotACompressor):
 
         **Converges clearly worse than the other rules** while trainings are short: a group whose entries are
         all small sends as many as one whose entries are large. Take it where all payloads must be of one size
-        and spread evenly. Error feedback is an addition to the patent. To tune: a small ``group_size`` spreads entries evenly
+        and spread evenly.
+
+        Error feedback is an addition to the patent. To tune: a small ``group_size`` spreads entries evenly
         but keeps less energy; at most 256 makes indexes one byte each.
         """
         return GroupTopKConfig(density=density, group_size=group_size, **settings)

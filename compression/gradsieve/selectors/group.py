@@ -18,9 +18,9 @@ class GroupTopKSelector:
 
     With groups of 1 024 and a density of 0.01 that is 10 of 1 024: 0.98 of what was asked for.
 
-    The patent cuts the rank's whole flattened gradient into groups. Here every tensor is cut by itself **(r)**,
-    since tensors come one by one: groups never reach across two of them, and every tensor has a last group of
-    its own.
+    The patent cuts the rank's whole flattened gradient into groups. Here every tensor is cut by itself
+    **(r)**, since tensors come one by one: groups never reach across two of them, and every tensor has a last
+    group of its own.
     """
 
     group_size: int

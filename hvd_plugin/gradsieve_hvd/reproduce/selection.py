@@ -1,8 +1,10 @@
 """Method E's claims: the Laplace threshold against radix selection and hierarchical selection.
 
 Chen, Liu, Han, J. Zhejiang Univ. (Eng. Sci.) 2021, 55(2):386-394: up to 1.62 and 1.30 times as fast, at the
-same accuracy. Here torch.topk and torch.kthvalue stand for radix selection, and Deep Gradient Compression's
-sampled top-k with re-selection for hierarchical selection: see ``bench/contenders.py``.
+same accuracy. Compared are rules on the same kernels, each one fused pass where it can be: exact top-k stands
+for radix selection, sampled top-k with re-selection (Deep Gradient Compression) for hierarchical selection.
+What one writes with torch in several passes (``bench/contenders.py``) is shown beside them and judged by
+nothing: it is slower for its passes, not for its rule.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from gradsieve_hvd.bench.recording import Recording
 from .finding import Finding, Reproduction, points, times
 
 _DENSITY = 0.01
-_RADIX = ("torch.topk", "torch.kthvalue")
-_HIERARCHICAL, _LAPLACE = "sampled", "laplace"
+_WITH_TORCH = ("torch.topk", "torch.kthvalue", "sampled")
+_RADIX, _HIERARCHICAL, _LAPLACE = "topk", "sampled, ours", "laplace"
 _FASTER_THAN_RADIX, _FASTER_THAN_HIERARCHICAL = 1.62, 1.30
 _AS_CLAIMED, _BEYOND = 0.9, 1.1  # of a claimed ratio: what a shared machine's noise may move it by
 _POINT = 0.01
@@ -71,13 +73,14 @@ class LaplaceThreshold:
         ]
         progress("recording gradients")
         source = Recording(size.recorded_steps, size.task)
-        names = (*_RADIX, _HIERARCHICAL, _LAPLACE)
+        names = (*_WITH_TORCH, _RADIX, _HIERARCHICAL, _LAPLACE)
         times_taken = [*selection.measure(source, size.elements, _DENSITY, size.rounds, progress, names)]
         setting = (
             f"{size.elements:,} elements of recorded gradients ({size.task}), density {_DENSITY:g}, CPU, "
             f"{torch.get_num_threads()} thread(s), minima of {size.rounds} interleaved rounds. A step adds "
-            "the residual and leaves the rest there; the Laplace rule goes on to the finished payload, the "
-            f"others stop at values. Accuracy: digits, {size.setup.steps} steps, {seeds} seed(s)."
+            "the residual and leaves the rest there; gradsieve's rules, which are compared, go on to the "
+            "finished payload, the first three stop at values. "
+            f"Accuracy: digits, {size.setup.steps} steps, {seeds} seed(s)."
         )
         return Reproduction(
             setting=setting,
@@ -90,14 +93,13 @@ class LaplaceThreshold:
 def findings(selections: Sequence[Row], trainings: Sequence[Row]) -> list[Finding]:
     """Return the verdicts on the bench's rows and on trainings by exact top-k and by the Laplace rule."""
     seconds = {row["method"]: row["seconds"] for row in selections}
-    radix = min(_RADIX, key=lambda name: float(seconds[name]))
-    faster = seconds[radix] / seconds[_LAPLACE]
+    faster = seconds[_RADIX] / seconds[_LAPLACE]
     than_hierarchical = seconds[_HIERARCHICAL] / seconds[_LAPLACE]
     lead = _mean(trainings, _LAPLACE) - _mean(trainings, FIXED)
     return [
         Finding(
             says=f"up to {_FASTER_THAN_RADIX} times as fast as radix selection",
-            condition=f"seconds per step, {radix}, the faster one / Laplace",
+            condition="seconds per step, exact top-k / Laplace, the same kernels",
             figure=faster,
             shown=times(faster),
             holds_from=_AS_CLAIMED * _FASTER_THAN_RADIX,
@@ -105,7 +107,7 @@ def findings(selections: Sequence[Row], trainings: Sequence[Row]) -> list[Findin
         ),
         Finding(
             says=f"up to {_FASTER_THAN_HIERARCHICAL:.2f} times as fast as hierarchical selection",
-            condition="seconds per step, sampled top-k with re-selection / Laplace",
+            condition="seconds per step, sampled top-k with re-selection / Laplace, the same kernels",
             figure=than_hierarchical,
             shown=times(than_hierarchical),
             holds_from=_AS_CLAIMED * _FASTER_THAN_HIERARCHICAL,
@@ -129,13 +131,14 @@ def _mean(trainings: Sequence[Row], method: str) -> float:
 def _table(selections: Sequence[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("selection", no_wrap=True)
-    for name in ("ms\nleast", "ms\nmedian", "times\nthe floor", "kept/k", "energy\nsent"):
+    for name in ("ms\nleast", "ms\nmedian", "ms, first\nstep", "times\nthe floor", "kept/k", "energy\nsent"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in selections:
         table.add_row(
             row["method"],
             f"{1e3 * row['seconds']:.1f}",
             f"{1e3 * row['median_seconds']:.1f}",
+            f"{1e3 * row['fresh_seconds']:.1f}",
             f"{row['seconds'] / row['floor_seconds']:.1f}",
             f"{row['kept_ratio']:.2f}",
             f"{row['relative_energy']:.3f}",

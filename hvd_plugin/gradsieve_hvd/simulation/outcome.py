@@ -59,8 +59,8 @@ def train(
     optimizer: Callable[[nn.Module], Optimizer] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Train and return what it came to, evaluating every ``evaluate_steps`` steps and at the end; by the task's
-    own optimizer unless one is given.
+    """Train and return what it came to, evaluating every ``evaluate_steps`` steps and at the end; by the
+    task's own optimizer unless one is given.
     """
     outcome = Outcome()
     taken = training(task, config, ranks=ranks, steps=steps, seed=seed, optimizer=optimizer)
