@@ -37,16 +37,16 @@ def test_each_refusal_after_the_last_one_s_time_counts_for_twice_as_long_up_to_a
     for _ in range(7):
         refusals.add("job", "workers", "a", WHY)
         pauses.append(pause(refusals, clock))
-    assert pauses == [20, 40, 80, 160, 300, 300, 300]
-    assert (FIRST_SECONDS, LONGEST_SECONDS) == (20, 300)
+    assert pauses == [10, 20, 40, 80, 160, 300, 300]
+    assert (FIRST_SECONDS, LONGEST_SECONDS) == (10, 300)
 
 
 def test_pods_that_are_refused_together_count_once():
     clock = Clock()
     refusals = refusing(clock)
-    clock.now += 10
+    clock.now += 4
     refusals.add("job", "workers", "a", WHY)
-    assert pause(refusals, clock) == FIRST_SECONDS - 10
+    assert pause(refusals, clock) == FIRST_SECONDS - 4
 
 
 def test_after_its_time_a_node_is_doubted_and_in_the_end_forgotten():

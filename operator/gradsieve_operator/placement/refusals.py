@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-FIRST_SECONDS, LONGEST_SECONDS = 20.0, 300.0
+FIRST_SECONDS, LONGEST_SECONDS = 10.0, 300.0
 """For how long a node is left out after it has refused pods for the first time, and at most."""
 
 KEPT_SECONDS = 3600.0
@@ -40,7 +40,7 @@ class Refusals:
 
     It lives as long as the process: a new operator tries each node once again.
 
-    1. A node that refuses pods of a group is left out for them for 20 s, and each time it refuses again after
+    1. A node that refuses pods of a group is left out for them for 10 s, and each time it refuses again after
        that for twice as long, up to five minutes.
     2. After an hour without a further refusal it counts as any other.
 
