@@ -371,6 +371,7 @@ class TestSuspension:
         it = cluster(length=30)
         run_until(it, training)
         it.body["spec"]["workerGroups"][0]["template"]["spec"]["containers"][0]["image"] = "train:2"
+        it.body["metadata"]["generation"] += 1  # as the API server does
         it.settle()
         assert it.progress.succeeded
         assert it.progress.restarts == 0

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gradsieve_operator import contract, resources
+from gradsieve_operator import contract
 from gradsieve_operator.decide.actions import Action, Create, Decision, IssueCertificates, Record, Word
 from gradsieve_operator.decide.creation import begun, build, prerequisites
 from gradsieve_operator.decide.endings import delete, finish
@@ -22,6 +22,7 @@ from gradsieve_operator.decide.members import (
     unbound_too_long,
 )
 from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.decide.same_spec import of_another_spec
 from gradsieve_operator.decide.world import Pod, Unplaceable, World
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -122,7 +123,7 @@ def _trouble(gang: Iterable[Pod], world: World) -> Word | None:
             return Word("PlaceTaken", f"{pod.name} was not bound in time: {pod.message or 'no reason given'}")
         if pod.authority != world.authority:
             return Word("CertificatesGone", f"{pod.name} has a certificate that is no longer valid")
-        if pod.origin != resources.origin(world.job) or pod.host not in members:
+        if of_another_spec(pod, world) or pod.host not in members:
             return Word("SpecChanged", f"{pod.name} was made from another spec")
         lost = node_lost(pod, world)
         if lost is not None:

@@ -8,6 +8,7 @@ from gradsieve_operator.decide.actions import Decision
 from gradsieve_operator.decide.admission import admit
 from gradsieve_operator.decide.endings import after_the_end, delete, suspended
 from gradsieve_operator.decide.running import keep_running
+from gradsieve_operator.decide.same_spec import anchored
 from gradsieve_operator.decide.world import World
 
 
@@ -20,6 +21,7 @@ def decide(world: World) -> Decision:
     """
     if world.job.deleted:
         return Decision((), world.progress)
+    world = replace(world, progress=anchored(world))
     surplus = tuple(delete(pod, world) for pod in world.surplus)
     decision = _decide(world)
     return replace(decision, actions=(*surplus, *decision.actions)) if surplus else decision

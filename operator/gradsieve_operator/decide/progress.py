@@ -17,6 +17,8 @@ class Progress:
     Attributes:
         generation: counts the times that worker pods were made; part of their names.
         attempt: counts coordinators.
+        spec_generation: ``metadata.generation`` of the spec that ``origins`` stand for; 0 for none yet.
+        origins: digests of the job's present spec, by this and earlier versions of operator and schema.
         given_up: no worker of this generation or before belongs to the placement under way; or is new in its
             place, once the job has started.
         given_up_attempt: no coordinator of this attempt or before belongs to the placement under way.
@@ -46,6 +48,8 @@ class Progress:
 
     generation: int = 0
     attempt: int = 0
+    spec_generation: int = 0
+    origins: tuple[str, ...] = ()
     given_up: int = 0
     given_up_attempt: int = 0
     restarts: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradsieve_operator import contract, resources
+from gradsieve_operator import contract
 from gradsieve_operator.decide.actions import Decision, Word
 from gradsieve_operator.decide.admission import placed, withdraw
 from gradsieve_operator.decide.endings import finish, forget_start, restart_whole
@@ -16,6 +16,7 @@ from gradsieve_operator.decide.members import (
     slots,
 )
 from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.decide.same_spec import of_another_spec
 from gradsieve_operator.decide.steering import noticed, roster_digest, steer, taking_part
 from gradsieve_operator.decide.world import World
 
@@ -56,7 +57,7 @@ def keep_running(world: World) -> Decision:
 
 def _unusable(world: World) -> Decision | None:
     living = [pod for pod in world.pods if pod.alive]
-    if any(pod.origin != resources.origin(world.job) for pod in living):
+    if any(of_another_spec(pod, world) for pod in living):
         return restart_whole(
             world, Word("SpecChanged", "the job was changed while suspended: new pods start")
         )

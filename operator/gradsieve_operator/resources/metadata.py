@@ -20,7 +20,9 @@ ATTEMPT_ANNOTATION = "gradsieve.io/attempt"
 """Which of the job's coordinators a pod is."""
 
 ORIGIN_ANNOTATION = "gradsieve.io/origin"
-"""Digest of what a pod was made from: a job that was changed while suspended starts with new pods."""
+"""Digest of what a pod was made from: a job that was changed while suspended starts with new pods.
+
+What the digest is made of may change from version to version; see `gradsieve_operator.decide.same_spec`."""
 
 
 def origin(job: HorovodJob) -> str:

@@ -121,8 +121,8 @@ def _read(where: str, name: str, value: Any, time: Callable[[Any], float | None]
     if name == "sizes":
         pairs = [(each["name"], each["replicas"]) if isinstance(each, dict) else each for each in value]
         return tuple((_exactly(str, group), _exactly(int, replicas)) for group, replicas in pairs)
-    if name == "absent":
-        return tuple(_exactly(str, host) for host in value)
+    if name in ("absent", "origins"):
+        return tuple(_exactly(str, each) for each in value)
     return _exactly(type(getattr(Progress(), name)), value)
 
 
