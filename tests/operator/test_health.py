@@ -9,7 +9,12 @@ import horovod_jobs as jobs
 import pytest
 from operator_in_memory import running, until
 
-from gradsieve_operator.cluster.health import LONGEST_SECONDS, UNHEARD_SECONDS, serve_health
+from gradsieve_operator.cluster.health import (
+    LONGEST_SECONDS,
+    MOST_CONNECTIONS,
+    UNHEARD_SECONDS,
+    serving_health,
+)
 from gradsieve_operator.cluster.operator import Operator, Options
 from gradsieve_operator.cluster.queue import WorkQueue
 
@@ -33,13 +38,25 @@ async def ask(port: int, path: str = "/healthz") -> tuple[int, str]:
 )
 async def test_it_fails_when_any_part_has_stood_still_for_too_long(port, age, status, last):
     ages = {"list of jobs": 0.0, "watch of nodes": age}
-    runner = await serve_health(f"127.0.0.1:{port}", lambda: ages, dict)
-    try:
+    async with serving_health(f"127.0.0.1:{port}", lambda: ages, dict):
         found, said = await ask(port)
-    finally:
-        await runner.cleanup()
     assert (found, said.splitlines()[-1]) == (status, last)
     assert f"watch of nodes: {age:.1f} s" in said
+
+
+async def test_connections_that_ask_nothing_neither_pile_up_nor_keep_the_kubelet_out(port):
+    async with serving_health(f"127.0.0.1:{port}", dict, dict):
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5 * MOST_CONNECTIONS)]
+        assert (await ask(port))[0] == 200
+        ended = [asyncio.create_task(reader.read()) for reader, _ in held]
+        left = set(ended)
+        async with asyncio.timeout(20):
+            while len(left) >= MOST_CONNECTIONS:
+                _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        for task in left:
+            task.cancel()
+        for _, writer in held:
+            writer.close()
 
 
 async def test_a_running_operator_tells_of_all_its_parts_and_misses_events_that_do_not_come(server, port):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from aiohttp import web
 
@@ -12,14 +14,19 @@ LONGEST_SECONDS = 180.0
 UNHEARD_SECONDS = 30.0
 """A replica that has not reached the API server for so long could not take over."""
 
+MOST_CONNECTIONS = 64
+
 Ages = Callable[[], Mapping[str, float]]
 
 
-async def serve_health(listen: str, ages: Ages, silences: Ages) -> web.AppRunner:
-    """Serve ``/healthz`` and ``/readyz`` until the returned runner is cleaned up.
+@contextlib.asynccontextmanager
+async def serving_health(listen: str, ages: Ages, silences: Ages) -> AsyncIterator[None]:
+    """Serve ``/healthz`` and ``/readyz`` meanwhile.
 
     Both answer with a line for each part, and with status 503 if any of them has stood still for too long.
-    Who is not well is started again; who is not ready would not be better off for that.
+    Who is not well is started again; who is not ready would not be better off for that. Anybody may connect:
+    beyond some connections the oldest makes room, so that holding them open neither keeps the kubelet out nor
+    costs memory.
 
     Args:
         listen: address and port, as in ``0.0.0.0:8080``.
@@ -42,6 +49,18 @@ async def serve_health(listen: str, ages: Ages, silences: Ages) -> web.AppRunner
     application.router.add_get("/readyz", answer(silences, UNHEARD_SECONDS))
     runner = web.AppRunner(application, handle_signals=False, access_log=None)
     await runner.setup()
+
+    def let_in() -> asyncio.Protocol:
+        assert runner.server is not None
+        there = runner.server.connections
+        if len(there) >= MOST_CONNECTIONS:
+            there[0].force_close()
+        return runner.server()
+
     host, _, port = listen.rpartition(":")
-    await web.TCPSite(runner, host, int(port)).start()
-    return runner
+    server = await asyncio.get_running_loop().create_server(let_in, host, int(port))
+    try:
+        yield
+    finally:
+        server.close()
+        await runner.cleanup()

@@ -20,7 +20,7 @@ from gradsieve_operator import contract
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api, ApiError, path
 from gradsieve_operator.cluster.executor import Executor
-from gradsieve_operator.cluster.health import serve_health
+from gradsieve_operator.cluster.health import serving_health
 from gradsieve_operator.cluster.lease import Lease, LeaseLost
 from gradsieve_operator.cluster.observer import Observer
 from gradsieve_operator.cluster.planning import Planning
@@ -130,8 +130,8 @@ class Operator:
         )
         options = self._options
         if options.health:
-            health = await serve_health(options.health, self.ages, self.silences)
-            self._stack.push_async_callback(health.cleanup)
+            health = serving_health(options.health, self.ages, self.silences)
+            await self._stack.enter_async_context(health)
         if options.namespace:
             self._lease = Lease(self._api, options.namespace, LEASE, options.identity)
             await self._lease.acquire()
