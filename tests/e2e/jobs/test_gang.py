@@ -139,6 +139,37 @@ def bind(cluster, namespace: str, name: str, node: str) -> None:
     core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "attempts"),
+    [
+        pytest.param({}, {"1"}, id="which the planner sees"),
+        pytest.param(
+            {"matchLabels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            {"2", "3", "4"},
+            id="which only the scheduler sees",
+        ),
+    ],
+)
+def test_a_job_runs_on_the_other_nodes_beside_a_pod_that_keeps_it_off_one(
+    cluster, namespace, start, gpu_nodes, chosen, attempts
+):
+    first, second = gpu_nodes  # of equal nodes, the planner takes them in this order
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchExpressions": [{"key": "gradsieve.io/role", "operator": "Exists"}]},
+        "namespaceSelector": chosen,
+    }
+    alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    cluster.apply(pod(namespace, "guard", cluster.pause_image, nodeName=first, affinity=alone))
+    cluster.wait_for_pod(namespace, "guard", "Running")
+    job = start("gang", ON_EACH)
+    admitted(job)
+    where = {name: each["spec"]["nodeName"] for name, each in job.pods().items()}
+    assert {node for name, node in where.items() if "worker" in name} == {second}
+    assert first not in where.values()
+    assert {name.rpartition("-")[2] for name in where} <= attempts
+
+
 def test_a_big_job_behind_a_stream_of_small_ones_starts_also_when_the_operator_restarts(start, operator):
     running = start("s0", 2)
     admitted(running)
