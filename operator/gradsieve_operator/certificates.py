@@ -2,7 +2,8 @@
 
 Whoever holds a certificate is who its subject says: the organization is ours, the organizational unit is the
 role and the common name the host. The names a client checks when it dials stand in the subject alternative
-names. Nothing is ever added to a job's authority; when a host has no certificate yet, all are issued anew.
+names. Nothing is ever added to a job's authority; what is lost while the job runs, a further authority signs,
+which is likewise used once, and which the job's parties are told to trust as well; see `resources.held`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -68,9 +70,38 @@ def issue(job: str, namespace: str, hosts: Iterable[str], now: dt.datetime) -> J
     )
 
 
+def check(identity: Identity, role: str, host: str, authorities: Iterable[x509.Certificate]) -> str:
+    """Return the fingerprint of the authority that has signed ``identity``.
+
+    Raises:
+        ValueError: it is damaged, somebody else's, or none of ``authorities`` has signed it.
+    """
+    certificate = x509.load_pem_x509_certificate(identity.certificate)
+    if certificate.subject != _subject(role, host):
+        raise ValueError(f"it is made out to {certificate.subject.rfc4514_string()}")
+    try:
+        key = serialization.load_pem_private_key(identity.key, password=None)
+    except (TypeError, UnsupportedAlgorithm) as error:
+        raise ValueError(str(error)) from error
+    if key.public_key() != certificate.public_key():
+        raise ValueError("key and certificate do not belong together")
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (InvalidSignature, TypeError, ValueError):
+            continue
+        return short_fingerprint(authority)
+    raise ValueError("no authority that is trusted has signed it")
+
+
+def short_fingerprint(certificate: x509.Certificate) -> str:
+    """Return 16 hexadecimal digits of a certificate's SHA-256."""
+    return certificate.fingerprint(hashes.SHA256()).hex()[:16]
+
+
 def fingerprint(certificate: bytes) -> str:
     """Return 16 hexadecimal digits of a PEM certificate's SHA-256: which authority a Secret belongs to."""
-    return x509.load_pem_x509_certificate(certificate).fingerprint(hashes.SHA256()).hex()[:16]
+    return short_fingerprint(x509.load_pem_x509_certificate(certificate))
 
 
 class _Authority:

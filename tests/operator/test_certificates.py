@@ -9,6 +9,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from handshakes import shake_hands
 
 from gradsieve_operator.certificates import Identity, JobCertificates, fingerprint, issue
 
@@ -29,25 +30,6 @@ def context(purpose: ssl.Purpose, authority: bytes, identity: Identity) -> ssl.S
         key.write_bytes(identity.key)
         made.load_cert_chain(chain, key)
     return made
-
-
-def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> dict:
-    """Return the client's certificate as the server sees it, or raise what either side raised."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [
-        client.wrap_bio(to_client, to_server, server_hostname=name),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    ]
-    done = [False, False]
-    for _ in range(10):
-        for which, end in enumerate(ends):
-            try:
-                end.do_handshake()
-                done[which] = True
-            except ssl.SSLWantReadError:
-                pass
-    assert all(done)
-    return ends[1].getpeercert()
 
 
 def subject(pem: bytes) -> tuple[str, ...]:

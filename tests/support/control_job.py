@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
+from datetime import timedelta
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,14 @@ from hosts_network import HUB_ADDRESS, HostsNetwork
 
 import gradsieve
 import gradsieve_hvd
+from gradsieve_hvd.control.certificates import issue, parties
+from gradsieve_hvd.control.names import (
+    CA_CERTIFICATE,
+    CERTIFICATE,
+    PRIVATE_KEY,
+    ROLE_COORDINATOR,
+    ROLE_OPERATOR,
+)
 from gradsieve_hvd.control.tls import client_context
 
 MARKER = "GRADSIEVE_TEST_MARKER"
@@ -131,6 +140,25 @@ class ControlJob:
             *("--read-only-listen", f"{self.address}:{self.read_only_port}", *options),
             **variables,
         )
+
+    def renew_operator(self, seconds: float = 20.0) -> None:
+        """Have a further authority sign the operator's certificate; returns when it is let in again."""
+        everyone = parties([])
+        _, operator = issue(everyone, lifetime=timedelta(hours=1))
+        folder = self.certificates / ROLE_OPERATOR
+        for name in (CERTIFICATE, PRIVATE_KEY):
+            (folder / name).unlink()
+        (folder / CERTIFICATE).write_bytes(operator.certificate)
+        (folder / PRIVATE_KEY).write_bytes(operator.key)
+        with (self.certificates / ROLE_COORDINATOR / CA_CERTIFICATE).open("ab") as file:
+            file.write(operator.authority)
+        until = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(OSError):
+                self.call("GET", "/v1/status")
+                return
+            assert time.monotonic() < until, "the renewed operator is not let in"
+            time.sleep(0.1)
 
     def call(
         self, method: str, path: str, body: Any = None, *, party: str = "operator", raw: bytes | None = None

@@ -81,6 +81,8 @@ class VirtualCluster:
     unresolved: str = ""
     silence: float = 0.0
     seen: dict[str, d.Pod] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    trust: str = ""
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
@@ -114,6 +116,8 @@ class VirtualCluster:
             silence=self.silence,
             unanswered=self.silence,
             departed={host: pod for host, pod in self.last_seen().items() if pod.name not in self.pods},
+            lost=self.lost,
+            trust=self.trust,
         )
 
     def last_seen(self) -> dict[str, d.Pod]:
@@ -203,8 +207,8 @@ class VirtualCluster:
         match action:
             case d.Create(manifest):
                 return self._create(manifest)
-            case d.IssueCertificates(hosts):
-                self.authority, self.certified = f"ca-{len(self.made)}-{self.now}", frozenset(hosts)
+            case d.IssueCertificates() | d.RenewCertificates() | d.MarkPod():
+                self._certify(action)
             case d.DeletePod(name, uid, grace):
                 self._delete(name, uid, grace)
             case d.AvoidNode(group, node, why):
@@ -222,6 +226,16 @@ class VirtualCluster:
                 self.pods.clear()
                 self.children.clear()
         return True
+
+    def _certify(self, action: d.IssueCertificates | d.RenewCertificates | d.MarkPod) -> None:
+        match action:
+            case d.IssueCertificates(hosts):
+                self.authority, self.certified = f"ca-{len(self.made)}-{self.now}", frozenset(hosts)
+            case d.RenewCertificates(hosts):
+                self.lost, self.trust, self.certified = (), f"{self.trust}+", frozenset(hosts)
+            case d.MarkPod(name, uid, trust):
+                if name in self.pods and self.pods[name].uid == uid:
+                    self.pods[name] = replace(self.pods[name], trust=trust)
 
     def _create(self, manifest: Mapping[str, Any]) -> bool:
         name, kind = manifest["metadata"]["name"], manifest["kind"]

@@ -42,7 +42,7 @@ from gradsieve_hvd.control.names import (
     WORKER_GROUP,
 )
 from gradsieve_hvd.control.outbox import Outbox
-from gradsieve_hvd.control.tls import client_context
+from gradsieve_hvd.control.tls import Authorities, client_context
 from gradsieve_hvd.launcher.linux import interface_of
 
 _CONNECT_SECONDS = 10.0
@@ -112,7 +112,7 @@ class Agent:
 
     def __init__(self, settings: AgentSettings, folder: Path) -> None:
         self._settings = settings
-        self._context = client_context(settings.tls)
+        self._authorities = Authorities(client_context(settings.tls), settings.tls)
         self._outbox = Outbox()
         self.runs = AgentRuns(settings.slots, folder, settings.variables(), self._outbox)
         self._lease = AgentLease(lambda: self._do(self.runs.end_forsaken()))
@@ -164,7 +164,7 @@ class Agent:
         async with asyncio.timeout(_CONNECT_SECONDS):
             socket = await session.ws_connect(
                 self._settings.coordinator + AGENT_PATH,
-                ssl=self._context,
+                ssl=self._authorities.current(),
                 server_hostname=SERVER_NAME,
                 autoping=False,
                 max_msg_size=2 * MOST_BYTES,

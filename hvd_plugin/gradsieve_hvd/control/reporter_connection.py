@@ -5,14 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import ssl
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.control import names
-from gradsieve_hvd.control.tls import client_context
+from gradsieve_hvd.control.tls import Authorities, client_context
 
 SECONDS = 10.0
 _MOST_BYTES = 1 << 20
@@ -34,7 +33,8 @@ class Coordinator:
         if url.scheme != "https" or not url.hostname:
             raise ConfigurationError(f"{names.COORDINATOR}={address!r} must be https://HOST:PORT")
         self.address = address
-        self._connection = _Connection(url.hostname, url.port or names.PORT, client_context(tls))
+        authorities = Authorities(client_context(tls), tls)
+        self._connection = _Connection(url.hostname, url.port or names.PORT, authorities)
 
     def plan(self) -> Any:
         """Return the plan as the coordinator spells it.
@@ -73,14 +73,14 @@ class Coordinator:
 class _Connection(http.client.HTTPConnection):
     """Checks the certificate for the coordinator's name, whatever address is dialled."""
 
-    def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
+    def __init__(self, host: str, port: int, authorities: Authorities) -> None:
         super().__init__(host, port, timeout=SECONDS)
-        self._context = context
+        self._authorities = authorities
 
     def connect(self) -> None:
         plain = socket.create_connection((self.host, self.port), SECONDS)
         try:
-            self.sock = self._context.wrap_socket(plain, server_hostname=names.SERVER_NAME)
+            self.sock = self._authorities.current().wrap_socket(plain, server_hostname=names.SERVER_NAME)
         except BaseException:
             plain.close()
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import ssl
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from gradsieve_hvd.control.messages import Roster
 from gradsieve_hvd.control.names import TERMINATION_LOG
 from gradsieve_hvd.control.plain_hosts import Restarts
 from gradsieve_hvd.control.readonly import read_only_application
-from gradsieve_hvd.control.tls import server_context
+from gradsieve_hvd.control.tls import FOLLOW_SECONDS, Authorities, server_context
 from gradsieve_hvd.control.writer import Writer
 
 _LINGER_SECONDS = 5.0
@@ -104,6 +105,8 @@ async def _run(coordinator: Coordinator, settings: CoordinatorSettings, told_to_
 
 async def _listen(coordinator: Coordinator, settings: CoordinatorSettings, stack: AsyncExitStack) -> None:
     context = server_context(settings.tls)
+    following = asyncio.create_task(_follow(context, settings.tls))
+    stack.callback(following.cancel)
     ports = [Listener(Api(coordinator).application(), settings.listen, context, Limits())]
     if settings.read_only is not None:
         application = read_only_application(coordinator, coordinator.started_at)
@@ -111,6 +114,13 @@ async def _listen(coordinator: Coordinator, settings: CoordinatorSettings, stack
     for port in ports:
         stack.push_async_callback(port.close)
         await port.start()
+
+
+async def _follow(context: ssl.SSLContext, folder: Path) -> None:
+    authorities = Authorities(context, folder)
+    while True:
+        await asyncio.sleep(FOLLOW_SECONDS)
+        authorities.refresh()
 
 
 def _leave_message(end: End) -> None:

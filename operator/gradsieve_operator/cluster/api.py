@@ -154,6 +154,15 @@ class Api:
         """Merge ``change`` into an object or one of its subresources."""
         return await self._call("PATCH", where, change, {}, "application/merge-patch+json")
 
+    async def annotate(self, where: str, *, uid: str, annotations: Mapping[str, str]) -> None:
+        """Add annotations to an object if it still is the one with ``uid``."""
+        try:
+            await self.merge(where, {"metadata": {"uid": uid, "annotations": dict(annotations)}})
+        except ApiError as error:
+            # Gone, or another object has taken the name: either way there is nothing to annotate.
+            if error.status not in (404, 409):
+                raise
+
     async def create(self, where: str, manifest: Mapping[str, Any]) -> Manifest:
         """Create an object in the collection at ``where``."""
         return await self._call("POST", where, manifest)

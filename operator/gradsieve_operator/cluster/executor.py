@@ -8,13 +8,15 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.certificates import issue
 from gradsieve_operator.cluster.api import Api, ApiError, path, path_of
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorRefused
-from gradsieve_operator.cluster.observer import Memory, Seen, owned
+from gradsieve_operator.cluster.memory import Memory
+from gradsieve_operator.cluster.observer import Seen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.decide import (
     Action,
@@ -23,9 +25,11 @@ from gradsieve_operator.decide import (
     DeleteJob,
     DeletePod,
     IssueCertificates,
+    MarkPod,
     PutPlan,
     PutRoster,
     Record,
+    RenewCertificates,
     Stop,
 )
 from gradsieve_operator.errors import OperatorError
@@ -83,7 +87,7 @@ class Executor:
         pods = [
             each.manifest for each in actions if isinstance(each, Create) and each.manifest["kind"] == "Pod"
         ]
-        makes = any(isinstance(each, Create | IssueCertificates) for each in actions)
+        makes = any(isinstance(each, Create | IssueCertificates | RenewCertificates) for each in actions)
         memory.refused = memory.objection = ""
         if self._planning is not None and pods:
             # Before anything is awaited: no other job may plan with the same places.
@@ -108,13 +112,13 @@ class Executor:
             case Create(manifest):
                 await self._apply(manifest, job)
                 memory.children.add((manifest["kind"], manifest["metadata"]["name"]))
-            case DeletePod(name, uid, grace):
-                await self._api.delete(path("v1", "pods", job.namespace, name), uid=uid, grace=grace)
+            case DeletePod() | MarkPod():
+                await self._change_pod(action, job)
             case AvoidNode(group, node, why):
                 if self._planning is not None:
                     self._planning.refused(job, group, node, why)
-            case IssueCertificates(hosts):
-                await self._issue(job, hosts, memory)
+            case IssueCertificates() | RenewCertificates():
+                await self._certify(action, job, memory)
             case Record(progress):
                 await write_status(self._api, job_path(job), job.uid, record(progress), memory)
             case DeleteJob():
@@ -128,15 +132,32 @@ class Executor:
         The server itself refuses a second controller, should one come between looking and applying.
         """
         found = await self._api.find(path_of(manifest))
-        if found is not None and not owned(found, job.uid):
+        if found is not None and not resources.owned(found, job.uid):
             raise NotOurs(found, manifest)
         await self._api.apply(manifest)
 
-    async def _issue(self, job: HorovodJob, hosts: Sequence[str], memory: Memory) -> None:
+    async def _change_pod(self, action: DeletePod | MarkPod, job: HorovodJob) -> None:
+        where = path("v1", "pods", job.namespace, action.name)
+        if isinstance(action, DeletePod):
+            await self._api.delete(where, uid=action.uid, grace=action.grace)
+        else:
+            notes = {resources.TRUST_ANNOTATION: action.trust}
+            await self._api.annotate(where, uid=action.uid, annotations=notes)
+
+    async def _certify(
+        self, action: IssueCertificates | RenewCertificates, job: HorovodJob, memory: Memory
+    ) -> None:
+        now, lost = dt.datetime.now(dt.UTC), memory.held.lost
+        renews = isinstance(action, RenewCertificates)
+        hosts = () if renews and contract.workers_secret(job.name) not in lost else action.hosts
         # Hundreds of keys take a noticeable time, which the other jobs should not wait for.
-        now = dt.datetime.now(dt.UTC)
         made = await asyncio.to_thread(issue, job.name, job.namespace, hosts, now)
-        secrets: list[Manifest] = resources.certificate_secrets(job, made)
+        if renews:
+            _log.info("%s/%s: lost or damaged, made again: %s", job.namespace, job.name, ", ".join(lost))
+            made = replace(made, authority=memory.held.bundle + made.authority)
+            secrets = resources.renewed_secrets(job, memory.secrets, lost, made, now)
+        else:
+            secrets = resources.certificate_secrets(job, made)
         for secret in secrets:
             await self._apply(secret, job)
         memory.secrets, memory.context = {}, None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -17,11 +16,11 @@ from gradsieve_operator.cluster.coordinator import (
     CoordinatorError,
     CoordinatorSilent,
     Parked,
-    context_of,
 )
 from gradsieve_operator.cluster.hearing import Hearing
-from gradsieve_operator.cluster.last_seen import LastSeen
+from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.planning import Planning
+from gradsieve_operator.cluster.secrets import certificates_delivered, operator_context, read_secrets
 from gradsieve_operator.decide import (
     CoordinatorStatus,
     Node,
@@ -33,53 +32,14 @@ from gradsieve_operator.decide import (
     read_pod,
 )
 from gradsieve_operator.errors import RecordError, SpecError
-from gradsieve_operator.resources import Manifest, Neighbours
+from gradsieve_operator.resources import Neighbours
 from gradsieve_operator.spec import AllowedAccounts, Compression, CompressionPolicy, HorovodJob
 from gradsieve_operator.status import not_later, recall
-
-_TRUST_SECONDS = 60.0
-"""For how long a running job's Secrets, and its other children, are taken to be as they were."""
 
 _NOT_PLANNED = (
     "spec.scheduling.gang is Planned, and this operator may not read nodes (GRADSIEVE_PLAN_NODES=false): "
     "say gang: None, or name a queue"
 )
-
-
-@dataclass
-class Memory:
-    """What need not be asked for each time; losing it costs calls and nothing else.
-
-    Attributes:
-        version: the job's ``resourceVersion`` when it was last looked at, or written by us.
-        until: when the following is forgotten, of the monotonic clock.
-        secrets: name -> Secret.
-        context: of TLS, made from them.
-        children: kind and name of what was applied.
-        refused: why the API server refused a child in the last round.
-        objection: why the coordinator refused a roster or a plan in the last round.
-        failing_since: when it began to fail to make children, seconds since the epoch; None when it does not.
-        troubled_since: when the operator began to fail to work on the job, of the monotonic clock; None when
-            it does not.
-        last_seen: its pods, those that are gone among them.
-    """
-
-    version: str = ""
-    until: float = 0.0
-    secrets: dict[str, Manifest] = field(default_factory=dict)
-    context: ssl.SSLContext | None = None
-    children: set[tuple[str, str]] = field(default_factory=set)
-    refused: str = ""
-    objection: str = ""
-    failing_since: float | None = None
-    troubled_since: float | None = None
-    last_seen: LastSeen = field(default_factory=LastSeen)
-
-    def expire(self) -> None:
-        """Forget what is too old."""
-        if time.monotonic() >= self.until:
-            self.secrets, self.context, self.children = {}, None, set()
-            self.until = time.monotonic() + _TRUST_SECONDS
 
 
 @dataclass(frozen=True)
@@ -137,12 +97,12 @@ class Observer:
         departed = memory.last_seen.listed(found)
         pods, surplus = part_surplus(found, progress)
         if progress.started is None or not memory.secrets:
-            await self._read_secrets(job, memory)
-        authority = resources.common_authority(job, memory.secrets, ())
-        leader = _leader(pods) if authority is not None and _speaks(job, progress) else None
-        coordinator = None if leader is None else self._coordinator(job, leader, memory)
+            await read_secrets(self._api, job, memory)
+        held, leader = memory.held, _leader(pods) if _speaks(job, progress) else None
+        coordinator = self._coordinator(job, leader, memory)
         nodes = self._planning.states() if self._planning is not None else None
-        answer, silence, unanswered = await self._ask(leader, coordinator, nodes)
+        known = certificates_delivered(job, memory, time.time())
+        answer, silence, unanswered = await self._ask(leader, coordinator, nodes, known=known)
         unresolved = ""
         try:
             compression, unresolved = await self._compression(job, progress)
@@ -155,8 +115,8 @@ class Observer:
             progress=progress,
             pods=pods,
             children=frozenset(memory.children),
-            authority=authority,
-            certified=_certified(memory.secrets.get(contract.workers_secret(job.name))),
+            authority=held.authority,
+            certified=held.certified,
             nodes=nodes,
             coordinator=answer,
             compression=compression,
@@ -170,6 +130,8 @@ class Observer:
             unanswered=unanswered,
             surplus=surplus,
             departed=departed,
+            lost=held.lost,
+            trust=held.trust,
         )
         return Seen(world, status, coordinator)
 
@@ -197,23 +159,22 @@ class Observer:
         selector = f"{contract.LABEL_JOB}={job.name}"
         found = await self._api.get(path("v1", "pods", job.namespace), labelSelector=selector)
         # Pods of a deleted job of the same name are somebody else's: the garbage collector's.
-        raw = (each for each in found.get("items") or () if owned(each, job.uid))
+        raw = (each for each in found.get("items") or () if resources.owned(each, job.uid))
         return tuple(pod for each in raw if (pod := read_pod(each, job.name)) is not None)
 
-    async def _read_secrets(self, job: HorovodJob, memory: Memory) -> None:
-        memory.secrets, memory.context = {}, None
-        for name in resources.secret_names(job):
-            found = await self._api.find(path("v1", "secrets", job.namespace, name))
-            if found is not None and owned(found, job.uid):
-                memory.secrets[name] = found
-
-    def _coordinator(self, job: HorovodJob, leader: Pod, memory: Memory) -> Coordinator:
-        if memory.context is None:
-            memory.context = context_of(memory.secrets[contract.operator_secret(job.name)])
-        return Coordinator(self._session, leader.ip, memory.context, self._parked)
+    def _coordinator(self, job: HorovodJob, leader: Pod | None, memory: Memory) -> Coordinator | None:
+        context = operator_context(job, memory)
+        if leader is None or context is None:
+            return None
+        return Coordinator(self._session, leader.ip, context, self._parked)
 
     async def _ask(
-        self, leader: Pod | None, coordinator: Coordinator | None, nodes: Mapping[str, Node] | None
+        self,
+        leader: Pod | None,
+        coordinator: Coordinator | None,
+        nodes: Mapping[str, Node] | None,
+        *,
+        known: bool,
     ) -> tuple[CoordinatorStatus | None, float, float]:
         """Return what the coordinator says, and its silence; see `World`."""
         if leader is None or coordinator is None:
@@ -224,7 +185,8 @@ class Observer:
             # A node that is not ready has a time limit of its own.
             node = None if nodes is None else nodes.get(leader.node, Node(ready=False, since=0.0))
             runs = leader.phase == "Running" and not leader.reason and (node is None or node.ready)
-            silent = isinstance(error, CoordinatorSilent)
+            # Nor can it know a certificate whose authority its node has not told it of yet.
+            silent = isinstance(error, CoordinatorSilent) and known
             return None, *self._hearing.missed(leader.uid, could_answer=runs and silent)
         self._hearing.answered(leader.uid)
         return status, 0.0, 0.0
@@ -278,14 +240,3 @@ def _leader(pods: Iterable[Pod]) -> Pod | None:
     """Return the pod of the coordinator that is to be asked."""
     candidates = [pod for pod in pods if pod.role == contract.ROLE_COORDINATOR and pod.alive and pod.ip]
     return max(candidates, key=lambda pod: pod.generation, default=None)
-
-
-def owned(raw: Mapping[str, Any], uid: str) -> bool:
-    """Whether an object of the API server's is a child of the job with ``uid``."""
-    owners = raw["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == uid for owner in owners)
-
-
-def _certified(secret: Mapping[str, Any] | None) -> frozenset[str]:
-    data = (secret or {}).get("data") or {}
-    return frozenset(key.removesuffix(".key") for key in data if key.endswith(".key"))

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gradsieve_operator import contract
+from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, ApiError, path
 from gradsieve_operator.cluster.events import post_event
 from gradsieve_operator.cluster.executor import Executor, JobChanged, job_path, write_status
-from gradsieve_operator.cluster.observer import Memory, Observer, Seen, owned
+from gradsieve_operator.cluster.memory import Memory
+from gradsieve_operator.cluster.observer import Observer, Seen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.cluster.trouble import in_words, let_go, worth_saying
@@ -188,7 +189,7 @@ class Reconciler:
     def pod_seen(self, key: Key, raw: Mapping[str, Any]) -> None:
         """Take note of how a pod is, or was when it went, that bears the name of a job."""
         uid, memory = self._memories.get(key, ("", Memory()))
-        pod = read_pod(raw, key[1]) if owned(raw, uid) else None
+        pod = read_pod(raw, key[1]) if resources.owned(raw, uid) else None
         if pod is not None:
             memory.last_seen.told(pod)
 

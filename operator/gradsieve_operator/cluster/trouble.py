@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gradsieve_operator import contract
+from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, ApiError, path
-from gradsieve_operator.cluster.observer import Memory, owned
+from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.errors import OperatorError
 
 _LASTING_SECONDS = 10.0
@@ -47,6 +47,6 @@ async def let_go(api: Api, metadata: Mapping[str, Any]) -> None:
     found = await api.get(where, labelSelector=f"{contract.LABEL_JOB}={metadata['name']}")
     for pod in found.get("items") or ():
         about = pod["metadata"]
-        if owned(pod, metadata["uid"]) and not about.get("deletionTimestamp"):
+        if resources.owned(pod, metadata["uid"]) and not about.get("deletionTimestamp"):
             _log.info("%s/%s: suspended: deleting %s", metadata["namespace"], metadata["name"], about["name"])
             await api.delete(f"{where}/{about['name']}", uid=about["uid"])

@@ -17,6 +17,22 @@ class IssueCertificates:
 
 
 @dataclass(frozen=True)
+class RenewCertificates:
+    """Make a further authority, write what is lost with it for these hosts, and have the rest trust it."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MarkPod:
+    """Annotate one incarnation of a pod with what it shall trust, so that its node delivers that at once."""
+
+    name: str
+    uid: str
+    trust: str
+
+
+@dataclass(frozen=True)
 class Create:
     """Apply the manifest of a child that is not there."""
 
@@ -91,7 +107,19 @@ class Stop:
     reason: str
 
 
-Action = IssueCertificates | Create | DeletePod | AvoidNode | DeleteJob | Record | PutRoster | PutPlan | Stop
+Action = (
+    IssueCertificates
+    | RenewCertificates
+    | MarkPod
+    | Create
+    | DeletePod
+    | AvoidNode
+    | DeleteJob
+    | Record
+    | PutRoster
+    | PutPlan
+    | Stop
+)
 
 
 @dataclass(frozen=True)

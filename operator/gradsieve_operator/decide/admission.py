@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gradsieve_operator import contract
 from gradsieve_operator.decide.actions import Action, Create, Decision, IssueCertificates, Record, Word
-from gradsieve_operator.decide.creation import begun, build, prerequisites
+from gradsieve_operator.decide.creation import begun, build, prerequisites, renewal
 from gradsieve_operator.decide.endings import delete, finish
 from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.members import (
@@ -168,10 +168,12 @@ def _create(world: World, gang: list[Pod]) -> Decision:
             return withdraw(world, gang, Word("PlaceTaken", nodes.message))
         return Decision((), progress, admitted=Word("NoPlace", nodes.message), again=_LOOK_AGAIN)
     preparing = prerequisites(world)
+    word = Word("Preparing", "certificates are being issued")
+    if renewal(world):
+        return Decision(preparing, progress, admitted=word, again=0.0)
     if world.authority is None or not {slot.host for slot in slots(world.job)} <= world.certified:
         # Pods are stamped with their authority: they are made once it is known.
         preparing = (*preparing, IssueCertificates(certified_hosts(world.job)))
-        word = Word("Preparing", "certificates are being issued")
         return Decision(preparing, progress, admitted=word, again=0.0)
     progress = begun(progress, generation, attempt)
     creations = [Create(manifest) for manifest in build(world, hosts, generation, attempt, nodes)]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gradsieve_operator import contract, resources
-from gradsieve_operator.decide.actions import Action, Create
-from gradsieve_operator.decide.members import slots
+from gradsieve_operator.decide.actions import Action, Create, RenewCertificates
+from gradsieve_operator.decide.members import certified_hosts, slots
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.world import World
 from gradsieve_operator.resources import Manifest
@@ -16,11 +16,19 @@ from gradsieve_operator.resources import Manifest
 def prerequisites(world: World) -> tuple[Action, ...]:
     """Return what makes the children that pods rely on, as far as they are missing."""
     manifests = resources.shared_children(world.job, world.neighbours)
-    return tuple(
+    missing = tuple(
         Create(manifest)
         for manifest in manifests
         if (manifest["kind"], manifest["metadata"]["name"]) not in world.children
     )
+    return (*missing, *renewal(world))
+
+
+def renewal(world: World) -> tuple[Action, ...]:
+    """Return what makes lost certificates again; nothing where all of them have to be issued for new pods."""
+    if world.authority is None or not world.lost:
+        return ()
+    return (RenewCertificates(certified_hosts(world.job)),)
 
 
 def build(

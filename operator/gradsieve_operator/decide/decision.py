@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradsieve_operator.decide.actions import Decision
+from gradsieve_operator import contract
+from gradsieve_operator.decide.actions import Action, Decision, MarkPod
 from gradsieve_operator.decide.admission import admit
 from gradsieve_operator.decide.endings import after_the_end, delete, suspended
 from gradsieve_operator.decide.running import keep_running
@@ -22,9 +23,15 @@ def decide(world: World) -> Decision:
     if world.job.deleted:
         return Decision((), world.progress)
     world = replace(world, progress=anchored(world))
-    surplus = tuple(delete(pod, world) for pod in world.surplus)
+    first: tuple[Action, ...] = (*(delete(pod, world) for pod in world.surplus), *_marks(world))
     decision = _decide(world)
-    return replace(decision, actions=(*surplus, *decision.actions)) if surplus else decision
+    return replace(decision, actions=(*first, *decision.actions)) if first else decision
+
+
+def _marks(world: World) -> tuple[MarkPod, ...]:
+    """Return what brings further authorities to the coordinator, which checks all others, at once."""
+    leaders = (pod for pod in world.pods if pod.role == contract.ROLE_COORDINATOR and pod.alive)
+    return tuple(MarkPod(pod.name, pod.uid, world.trust) for pod in leaders if pod.trust != world.trust)
 
 
 def _decide(world: World) -> Decision:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gradsieve_operator import contract
 from gradsieve_operator.decide.actions import Action, Create, Decision, Record, Word
 from gradsieve_operator.decide.admission import pause_placement, placed
-from gradsieve_operator.decide.creation import begun, build, prerequisites
+from gradsieve_operator.decide.creation import begun, build, prerequisites, renewal
 from gradsieve_operator.decide.endings import delete
 from gradsieve_operator.decide.members import (
     enough,
@@ -88,7 +88,10 @@ def restore(world: World) -> Decision | None:
     missing = _missing(world)
     if not missing:
         return None
-    return Decision(missing, noticed(world), admitted=placed(), degraded=hindrance(world), again=0.0)
+    word = hindrance(world)
+    if renewal(world):
+        word = Word("CertificatesRenewed", f"lost or damaged, made again: Secret {', '.join(world.lost)}")
+    return Decision(missing, noticed(world), admitted=placed(), degraded=word, again=0.0)
 
 
 def _most_places(

@@ -17,6 +17,7 @@ from gradsieve_operator.placement.cluster import pinned_node
 from gradsieve_operator.resources import (
     AUTHORITY_ANNOTATION,
     ORIGIN_ANNOTATION,
+    TRUST_ANNOTATION,
     Manifest,
     Neighbours,
 )
@@ -57,6 +58,7 @@ class Pod:
         turned_away: whether its node refused it: it has failed, and never had a container.
         pinned: the node that the planner chose for it; empty for none.
         unschedulable: whether the scheduler says that it cannot be bound.
+        trust: digest of the authorities that it was marked to trust; empty for its first one alone.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Pod:
     turned_away: bool = False
     pinned: str = ""
     unschedulable: bool = False
+    trust: str = ""
 
     @property
     def over(self) -> bool:
@@ -159,7 +162,7 @@ class World:
         progress: what the operator itself has recorded in the job's status.
         pods: all pods of the job that count, ended and deleting ones included.
         children: kind and name of everything else that the job has.
-        authority: fingerprint behind its certificates; None when some are missing or do not go together.
+        authority: fingerprint of the authority behind its certificates; None when nothing of it is left.
         certified: hosts that have a certificate.
         nodes: name -> state; None when the operator may not see nodes.
         coordinator: what it answered; None without an answer.
@@ -176,6 +179,8 @@ class World:
         unanswered: seconds since it last gave an answer that makes sense, whosever fault that is.
         surplus: living pods of places that others of ``pods`` fill.
         departed: host -> its pod as it was last seen, where that is no longer there.
+        lost: names of the Secrets with certificates that are missing or damaged.
+        trust: digest of all authorities of the job; empty while it has only its first one.
     """
 
     job: HorovodJob
@@ -197,6 +202,8 @@ class World:
     unanswered: float = 0.0
     surplus: tuple[Pod, ...] = ()
     departed: Mapping[str, Pod] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    trust: str = ""
 
 
 def timestamp(text: object) -> float:
@@ -246,6 +253,7 @@ def read_pod(raw: Mapping[str, Any], job: str) -> Pod | None:
         turned_away=status.get("phase") == "Failed" and not status.get("containerStatuses"),
         pinned=pinned_node(spec) or "",
         unschedulable=conditions.get("PodScheduled", {}).get("reason") == "Unschedulable",
+        trust=notes.get(TRUST_ANNOTATION, ""),
     )
 
 

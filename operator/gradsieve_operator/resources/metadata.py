@@ -16,6 +16,13 @@ Manifest = dict[str, Any]
 AUTHORITY_ANNOTATION = "gradsieve.io/authority"
 """Fingerprint of the authority that signed what a Secret holds or a pod mounts: they go together by it."""
 
+RENEWED_ANNOTATION = "gradsieve.io/renewed"
+"""When the job's Secrets were last made to trust a further authority: nodes take a while to deliver that."""
+
+TRUST_ANNOTATION = "gradsieve.io/trust"
+"""Digest of the authorities that a pod shall trust. Nodes deliver changed Secrets at their leisure, but look
+at a pod at once when it changes."""
+
 ATTEMPT_ANNOTATION = "gradsieve.io/attempt"
 """Which of the job's coordinators a pod is."""
 
@@ -81,3 +88,9 @@ def child(
     if annotations:
         metadata["annotations"] = dict(annotations)
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def owned(raw: Mapping[str, Any], uid: str) -> bool:
+    """Whether an object of the API server's is a child of the job with ``uid``."""
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == uid for owner in owners)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+import datetime as dt
+from collections.abc import Collection, Mapping
 
 from gradsieve_operator import contract
 from gradsieve_operator.certificates import Identity, JobCertificates, fingerprint
-from gradsieve_operator.resources.metadata import AUTHORITY_ANNOTATION, Manifest, child
+from gradsieve_operator.resources.metadata import (
+    AUTHORITY_ANNOTATION,
+    RENEWED_ANNOTATION,
+    Manifest,
+    child,
+)
 from gradsieve_operator.spec import HorovodJob
 
 
@@ -36,30 +42,33 @@ def secret_names(job: HorovodJob) -> tuple[str, str, str]:
     )
 
 
-def common_authority(job: HorovodJob, secrets: Mapping[str, Manifest], hosts: Iterable[str]) -> str | None:
-    """Return the fingerprint of the authority behind a job's Secrets.
+def renewed_secrets(
+    job: HorovodJob,
+    secrets: Mapping[str, Manifest],
+    lost: Collection[str],
+    certificates: JobCertificates,
+    now: dt.datetime,
+) -> list[Manifest]:
+    """Return the three Secrets again, in the order in which they have to be written.
+
+    Those that are not lost keep what they hold, but for ``ca.crt``. They come first: what is new is of no use
+    before the others trust it, and an operator that is killed in between begins again.
 
     Args:
         job: whose Secrets they are.
-        secrets: name -> Secret as it is in the cluster.
-        hosts: the hosts that need a certificate.
-
-    Returns:
-        None when a Secret or a host's certificate is missing, or when they are not of one authority: then all
-        have to be issued anew.
+        secrets: name -> Secret as it is in the cluster, of those that are not lost.
+        lost: names of the others.
+        certificates: of a further authority; ``authority`` holds all authorities of the job, PEM.
+        now: the time.
     """
-    found = [secrets.get(name) for name in secret_names(job)]
-    marks = {
-        one["metadata"].get("annotations", {}).get(AUTHORITY_ANNOTATION) if one is not None else None
-        for one in found
-    }
-    workers = found[-1]
-    if len(marks) != 1 or None in marks or workers is None:
-        return None
-    data = workers.get("data") or {}
-    if any(contract.worker_private_key(host) not in data for host in hosts):
-        return None
-    return str(marks.pop())
+    manifests = certificate_secrets(job, certificates)
+    for manifest in manifests:
+        name, made = manifest["metadata"]["name"], manifest["data"]
+        manifest["metadata"]["annotations"][RENEWED_ANNOTATION] = now.isoformat(timespec="seconds")
+        if name not in lost:
+            ca = {contract.CA_CERTIFICATE: made[contract.CA_CERTIFICATE]}
+            manifest["data"] = {**secrets[name]["data"], **ca}
+    return sorted(manifests, key=lambda manifest: manifest["metadata"]["name"] in lost)
 
 
 def _own(authority: bytes, identity: Identity) -> dict[str, bytes]:

@@ -63,6 +63,9 @@ def test_a_job_from_roster_to_stop_to_success(job):
     code, said = put_roster(job, 0, UIDS)
     assert (code, "generation 1 is in force" in said["error"]) == (409, True)
 
+    job.renew_operator()
+    assert job.wait_for("Running")["generation"] == 1
+
     assert job.call("POST", "/v1/stop", {"reason": "suspended"}) == (200, {"state": "Waiting"})
     assert job.status()["message"] == "stopped: suspended"
     assert put_roster(job, 2, UIDS, command=["sh", "-c", "exit 0"])[0] == 200

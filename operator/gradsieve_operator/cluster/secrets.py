@@ -1,0 +1,53 @@
+"""A job's Secrets with its certificates, as they are in the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from gradsieve_operator import contract, resources
+from gradsieve_operator.cluster.api import Api, path
+from gradsieve_operator.cluster.coordinator import context_of
+from gradsieve_operator.cluster.memory import Memory
+from gradsieve_operator.decide.world import timestamp
+from gradsieve_operator.spec import HorovodJob
+
+_DELIVERY_SECONDS = 120.0
+"""By then nodes have delivered a changed Secret, even if they look only every minute and a half."""
+
+
+async def read_secrets(api: Api, job: HorovodJob, memory: Memory) -> None:
+    """Take note of what the job's Secrets hold; each version of one is read once.
+
+    Raises:
+        ApiError: the server did not answer.
+    """
+    memory.secrets, memory.context = {}, None
+    for name in resources.secret_names(job):
+        found = await api.find(path("v1", "secrets", job.namespace, name))
+        if found is None or not resources.owned(found, job.uid):
+            continue
+        memory.secrets[name] = found
+        version = "{uid}/{resourceVersion}".format_map(found["metadata"])
+        if memory.contents.get(name, ("", None))[0] != version:
+            # Hundreds of certificates take a noticeable time, which the other jobs should not wait for.
+            contents = await asyncio.to_thread(resources.read_secret, job, name, found)
+            memory.contents[name] = version, contents
+    memory.held = resources.held(job, {name: memory.contents[name][1] for name in memory.secrets})
+
+
+def operator_context(job: HorovodJob, memory: Memory) -> ssl.SSLContext | None:
+    """Return the TLS context for calls to the job's coordinator; None without a usable certificate."""
+    name = contract.operator_secret(job.name)
+    if memory.held.authority is None or name in memory.held.lost or name not in memory.secrets:
+        return None
+    if memory.context is None:
+        memory.context = context_of(memory.secrets[name])
+    return memory.context
+
+
+def certificates_delivered(job: HorovodJob, memory: Memory, now: float) -> bool:
+    """Whether the coordinator has had the time to hear of the authority behind the operator's certificate."""
+    secret = memory.secrets.get(contract.operator_secret(job.name)) or {"metadata": {}}
+    notes = secret["metadata"].get("annotations") or {}
+    return now - timestamp(notes.get(resources.RENEWED_ANNOTATION)) >= _DELIVERY_SECONDS
