@@ -10,6 +10,7 @@ from typing import Any, Self
 import aiohttp
 
 from gradsieve_operator.cluster.access import Access
+from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.errors import OperatorError
 from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.resources import Manifest
@@ -74,16 +75,19 @@ class Api:
 
     Args:
         access: to the server.
+        fence: asked before each write; None for programs that need no Lease.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, fence: Fence | None = None) -> None:
+        self._access, self._fence = access, fence or Fence()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(ssl=self._access.tls or True, limit=64)
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, request_class=self._fence.request_class()
+        )
         return self
 
     async def __aexit__(

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import logging
 import math
+import time
 from typing import Any
 
 from gradsieve_operator.cluster.api import Api, ApiError, path
@@ -22,6 +23,20 @@ others count from when they saw that renewal, which was later, and to more."""
 
 _LEASES = "coordination.k8s.io/v1"
 _log = logging.getLogger(__name__)
+
+
+def awake_or_not() -> float:
+    """Return seconds that only grow, also while the machine is suspended.
+
+    CLOCK_MONOTONIC stands still then, so that a hibernated node would wake up as a leader. No clock of its
+    own tells a virtual machine that its host has stopped it: what it sends afterwards is caught by the
+    versions of what it writes, and by `decide.surplus`.
+    """
+    return time.clock_gettime(_CLOCK)
+
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""CLOCK_BOOTTIME is Linux's; elsewhere CLOCK_MONOTONIC is the next best."""
 
 
 class LeaseLost(Exception):
@@ -51,12 +66,16 @@ class Lease:
         self._seen: tuple[str, str] = ("", "")
         self._seen_at = 0.0
         self._renewed = 0.0
-        self._heard = -math.inf
+        self._heard = self._stamp = -math.inf
 
     @property
     def silence(self) -> float:
         """For how many seconds the server has not answered; infinite before its first answer."""
         return _now() - self._heard
+
+    def held_lately(self) -> bool:
+        """Whether no other replica can act yet, by a renewal that began a moment ago: no request is made."""
+        return awake_or_not() - self._stamp < _GIVE_UP_SECONDS
 
     async def acquire(self) -> None:
         """Wait until this replica holds the Lease."""
@@ -93,7 +112,7 @@ class Lease:
 
     async def _renew(self, seconds: float) -> bool | None:
         """Take or renew the Lease; None when that was not done in time, so that nobody knows."""
-        began = _now()
+        began, stamp = _now(), awake_or_not()
         try:
             async with asyncio.timeout(seconds):
                 held = await self._attempt()
@@ -101,7 +120,7 @@ class Lease:
             _log.warning("lease: no answer within %.1f s", seconds)
             return None
         if held:
-            self._renewed = began
+            self._renewed, self._stamp = began, stamp
         return held
 
     async def _attempt(self) -> bool | None:

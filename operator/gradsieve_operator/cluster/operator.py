@@ -20,6 +20,7 @@ from gradsieve_operator import contract
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api, ApiError, path
 from gradsieve_operator.cluster.executor import Executor
+from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.health import serving_health
 from gradsieve_operator.cluster.lease import Lease, LeaseLost
 from gradsieve_operator.cluster.observer import Observer
@@ -123,10 +124,13 @@ class Operator:
             raise
 
     async def _start(self) -> None:
-        self._api = await self._stack.enter_async_context(Api(Access.find()))
+        fence = Fence()
+        self._api = await self._stack.enter_async_context(Api(Access.find(), fence))
         session = await self._stack.enter_async_context(
             # Unlimited: whoever waits for a connection would wait for other jobs' coordinators.
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), request_class=fence.request_class()
+            )
         )
         options = self._options
         if options.health:
@@ -135,6 +139,7 @@ class Operator:
         if options.namespace:
             self._lease = Lease(self._api, options.namespace, LEASE, options.identity)
             await self._lease.acquire()
+            fence.may_write = self._lease.held_lately
             self._spawn(self._lease.hold())
         if options.sees_nodes:
             self._planning = Planning(self._api, self._places_changed)
