@@ -119,6 +119,7 @@ class Transaction:
         4. Exchange it: see `TensorExchange.start`.
         """
         self._compare_settings()
+        self._weights_check.begin_round()
         if parameter not in self.entries:
             name = seam.name_of(self.optimizer, parameter)
             self.entries[parameter] = Entry.of(name, parameter, self.compressor.config, self.policy)

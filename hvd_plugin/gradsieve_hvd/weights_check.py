@@ -35,10 +35,12 @@ class WeightsCheck:
     A *round* is an exchange of all gradients, whether its step was then taken or skipped: its end comes on
     all ranks, even on one that skips a step which the others take.
 
-    1. At the end of a round that is due, hash each weight; start to gather 16 bytes per rank: the number of
-       steps taken and a hash over the hashes.
-    2. At the end of the next round it has long arrived: compare.
-    3. Only if it differs somewhere, tell each other the hashes by name, and raise.
+    1. At the end of a round that is due, hash each weight.
+    2. When the next round begins, start to gather 16 bytes per rank: the number of steps taken and a hash
+       over the hashes. Not before: a training may end with the round that was due, and one rank's Horovod be
+       gone before the other has begun.
+    3. At the end of that round it has long arrived: compare.
+    4. Only if it differs somewhere, tell each other the hashes by name, and raise.
 
     The weights are those that Horovod reduces for this optimizer. Hashes are of bits.
     """
@@ -55,6 +57,11 @@ class WeightsCheck:
         self._rounds = 0
         self._pending = None
 
+    def begin_round(self) -> None:
+        """A gradient of a new round is about to be sent; further calls in the same round do nothing."""
+        if self._pending is not None:
+            self._pending.begin()
+
     def end_round(self, number: int | None, step: int) -> None:
         """Go on by a round. ``number``: the optimizer's; ``step``: optimizer steps taken on this rank.
 
@@ -68,7 +75,7 @@ class WeightsCheck:
         due = self._rounds % self._every == 0 or self._rounds == min(self._every, FIRST)
         pending, self._pending = self._pending, None
         if pending is not None:
-            pending.compare(self._optimizer.process_set, self._timeout)
+            pending.compare(self._timeout)
         if due:
             self._pending = _Pending(self._optimizer, f"weights.{number}", step)
 
@@ -78,16 +85,23 @@ class _Pending:
 
     def __init__(self, optimizer: Any, name: str, step: int) -> None:
         self._name = name
-        self._step = step
+        self._process_set = optimizer.process_set
         self._hashes = {key: bit_hash(weight) for key, weight in seam.reduced_parameters(optimizer)}
         total = bit_hash(torch.tensor(list(self._hashes.values()), dtype=torch.int64, device="cpu"))
-        self._gather = MessageGather(_SUMMARY.pack(step, total), name, optimizer.process_set)
+        self._summary = _SUMMARY.pack(step, total)
+        self._gather: MessageGather | None = None
 
-    def compare(self, process_set: Any, timeout: float) -> None:
-        messages = self._gather.wait(timeout)
+    def begin(self) -> MessageGather:
+        if self._gather is None:
+            self._gather = MessageGather(self._summary, self._name, self._process_set)
+        return self._gather
+
+    def compare(self, timeout: float) -> None:
+        messages = self.begin().wait(timeout)
         if len(set(messages)) == 1:
             return
-        details = gather_bytes(json.dumps(self._hashes).encode(), f"{self._name}.names", process_set, timeout)
+        hashes = json.dumps(self._hashes).encode()
+        details = gather_bytes(hashes, f"{self._name}.names", self._process_set, timeout)
         steps = [_SUMMARY.unpack(message)[0] for message in messages]
         raise RankMismatch(_message(steps, [json.loads(each) for each in details]))
 

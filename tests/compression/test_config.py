@@ -169,7 +169,11 @@ def test_a_description_holds_nested_settings_as_plain_values():
     )
     description = config.describe()
     assert json.loads(json.dumps(description)) == description
-    assert description["momentum"] == {"momentum": 0.8, "masking": True}
+    assert description["momentum"] == {
+        "momentum": 0.8,
+        "masking": True,
+        "allow_double_momentum": False,
+    }
     assert description["layer_min_elements"] == [["head.*", 0], ["*", 500]]
 
 

@@ -6,11 +6,12 @@ import copy
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from real_ranks import on_ranks
+from real_ranks import on_ranks, run_alone
 from torch import Tensor, nn
 from training import (
     assert_equal_on_all_ranks,
@@ -199,6 +200,29 @@ def test_an_embedding_with_sparse_gradients_is_checked_too(hvd: Any) -> None:
     go(1)
     with pytest.raises(RankMismatch, match=r"'0\.weight' on rank 1"):
         go(2)
+
+
+def test_a_training_that_ends_when_a_comparison_is_due_ends_well(tmp_path):
+    """Rank 0 takes its time over the hashes, and rank 1 is gone meanwhile."""
+    program = f"""
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parents[2] / "support")!r})
+import horovod.torch as hvd
+from training import distribute, laplace, perceptron, train
+from gradsieve_hvd import weights_check
+hvd.init()
+model = perceptron()
+optimizer = distribute(hvd, model, laplace(check_weights_every=4))
+train(hvd, model, optimizer, steps=3)
+if hvd.rank() == 0:
+    hash_quickly = weights_check.bit_hash
+    weights_check.bit_hash = lambda tensor: time.sleep(0.5) or hash_quickly(tensor)
+train(hvd, model, optimizer, steps=1)
+hvd.shutdown()
+print("ended well")
+"""
+    status, output = run_alone(program, 2, tmp_path)
+    assert (status, output.count("ended well")) == (0, 2), output
 
 
 def test_the_ranks_named_are_those_that_differ_from_most():
