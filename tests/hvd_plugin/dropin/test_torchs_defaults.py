@@ -17,7 +17,7 @@ MAKERS = ("topk", "group_topk", "laplace", "sampled", "layered", "importance")
 
 
 def whole_life(hvd: Any, model: nn.Module, maker: str) -> list[torch.Tensor]:
-    """Steps with and without a second exchange, clipping, the weights' check, a frozen layer, a checkpoint."""
+    """Steps with and without a second exchange, clipping, the weights' check, a frozen layer, checkpoints."""
     compression = getattr(gradsieve_hvd.Compression, maker)(
         density=0.05, min_elements=100, timeout_seconds=TIMEOUT, clip_global_norm=0.5
     )

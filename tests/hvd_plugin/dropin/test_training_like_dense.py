@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from real_ranks import on_ranks
 from torch import nn
@@ -103,6 +104,20 @@ def test_gradients_set_to_none(hvd: Any) -> None:
     first, second = distribute(hvd, plain, hvd.Compression.none), distribute(hvd, ours, lossless())
     expected = train(hvd, plain, first, zero=lambda: plain.zero_grad(set_to_none=True))
     assert_same(train(hvd, ours, second, zero=lambda: ours.zero_grad(set_to_none=True)), expected, **ROUNDING)
+
+
+@on_ranks
+def test_the_optimizers_own_zero_grad_sets_to_none_and_takes_no_argument_as_in_plain_horovod(
+    hvd: Any,
+) -> None:
+    for compression in (hvd.Compression.none, lossless()):
+        model = perceptron()
+        optimizer = distribute(hvd, model, compression)
+        train(hvd, model, optimizer, steps=1)
+        with pytest.raises(TypeError, match="set_to_none"):
+            optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
+        assert all(parameter.grad is None for parameter in model.parameters())
 
 
 @on_ranks
