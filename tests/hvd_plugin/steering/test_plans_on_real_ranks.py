@@ -67,7 +67,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     with (folder / "output").open("w") as log, SmallCoordinator(folder / "tls" / "coordinator") as first:
         job = _start(folder, first.port, log)
         try:
-            samples, without = _plans_of_all_kinds(folder, first)
+            samples, without = _plans_of_all_kinds(folder, first, job)
             status = job.wait(timeout=60)
         finally:
             job.terminate()
@@ -79,7 +79,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 
 def _plans_of_all_kinds(
-    folder: Path, first: SmallCoordinator
+    folder: Path, first: SmallCoordinator, job: subprocess.Popen[str]
 ) -> tuple[dict[str, dict[str, Any]], tuple[int, int]]:
     samples = {"before": first.wait_for(lambda sample: True, seconds=STARTING_SECONDS)}
     first.plan = {"generation": 3, "densityPermille": 100, "algorithm": "TopK"}
@@ -99,6 +99,8 @@ def _plans_of_all_kinds(
     with SmallCoordinator(folder / "tls" / "coordinator", plan, first.port) as second:
         samples["again"] = second.wait_for(lambda sample: sample["appliedPlanGeneration"] == 7)
         (folder / "stop").touch()
+        job.wait(timeout=60)
+        samples["last"] = second.samples[-1]
     return samples, (last, samples["again"]["step"])
 
 
@@ -128,6 +130,11 @@ def test_a_sample_says_what_a_step_costs(story: Story) -> None:
     assert biases + 2 * TENTH < sample["wireBytesPerStep"] < biases + 6 * TENTH, "packed values and indices"
     assert sample["committedStep"] % 5 == 0
     assert 0 < sample["committedStep"] <= sample["step"] + 5
+
+
+def test_the_last_sample_is_of_the_last_step(story: Story) -> None:
+    assert story.samples["last"]["step"] == len(story.kept[0])
+    assert story.samples["last"]["committedStep"] % 5 == 0
 
 
 def test_the_rank_that_works_longest_is_told_from_those_that_wait_for_it(story: Story) -> None:
