@@ -28,10 +28,9 @@ from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key, WorkQueue
 from gradsieve_operator.cluster.reconciler import Reconciler
 from gradsieve_operator.cluster.watch_check import WatchCheck
-from gradsieve_operator.errors import RecordError
 from gradsieve_operator.resources import Manifest, Neighbours
 from gradsieve_operator.spec.accounts import ANY_ACCOUNT, VARIABLE, AllowedAccounts
-from gradsieve_operator.status import recall
+from gradsieve_operator.status import waiting_since
 
 LEASE = "gradsieve-operator"
 SYNC_SECONDS = 60.0
@@ -225,7 +224,7 @@ class Operator:
         await self._planning.learn_priorities()
         found = []
         async for job in self._jobs(*self._options.namespaces):
-            since = _waiting_since(job)
+            since = waiting_since(job.get("status") or {})
             if since is not None:
                 wanted = job["spec"].get("scheduling", {}).get("priorityClassName")
                 found.append((-self._planning.priority(wanted), since, _key(job)))
@@ -288,14 +287,6 @@ class Operator:
         for other in self._tasks:
             other.cancel()
         signal.raise_signal(signal.SIGTERM)
-
-
-def _waiting_since(job: Manifest) -> float | None:
-    try:
-        return recall(job.get("status") or {}).waiting_since
-    except RecordError:
-        # That is said when the job is looked at.
-        return None
 
 
 def _key(job: Manifest) -> Key:

@@ -9,12 +9,20 @@ from gradsieve_operator.decide import Decision, World
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.status import summary
 from gradsieve_operator.status.conditions import conditions, invalid, merged, troubled
-from gradsieve_operator.status.recorded import not_later, recall, record
+from gradsieve_operator.status.recorded import not_later, recall, record, waiting_since
 from gradsieve_operator.status.times import written
 
 _OF_GROUPS = frozenset({"desired", "workerGroups", "plan"})
 
-__all__ = ["invalid_status", "job_status", "not_later", "recall", "record", "troubled_status"]
+__all__ = [
+    "invalid_status",
+    "job_status",
+    "not_later",
+    "recall",
+    "record",
+    "troubled_status",
+    "waiting_since",
+]
 
 
 def job_status(

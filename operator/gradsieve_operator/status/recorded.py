@@ -67,6 +67,15 @@ def recall(status: Mapping[str, Any]) -> Progress:
     return _progress("record", found, _seconds)
 
 
+def waiting_since(status: Mapping[str, Any]) -> float | None:
+    """Return since when a job has waited for places; None if it does not, or its record cannot be read."""
+    try:
+        return recall(status).waiting_since
+    except RecordError:
+        # That is said when the job is looked at.
+        return None
+
+
 def not_later(progress: Progress, now: float) -> Progress:
     """Return ``progress`` with no time that is still to come: a clock that was wrong must not stop a job."""
     latest = {name: now + (_LONGEST_PAUSE if name == "retry_at" else 0.0) for name in TIMES}
