@@ -60,8 +60,7 @@ class GlobalClipping:
        (`close_step`). Sketches are linear: the mean of sketches is the sketch of the mean, so its norm is
        found without anybody having the mean (`agree`).
     5. The norm in force is at most twice the last one (or twice ``bound``) and at least half the last one: a
-       step after an explosion is not thrown away. A step that is not finite anywhere, or was not taken by
-       some rank, changes nothing.
+       step after an explosion is not thrown away. A step that is not finite on some rank changes nothing.
 
     What is clipped away is dropped, as in training without compression: nothing returns to a residual.
     """
@@ -96,11 +95,10 @@ class GlobalClipping:
         reduced = max(self._norms.reduced, bound)
         return bound / reduced, LARGEST_CHANGE * bound * self._norms.spread
 
-    def close_step(self, taken: bool) -> bytes:
+    def close_step(self) -> bytes:
         """Return what the other ranks need to know of the step, and begin the next one."""
-        squares = self._squares if taken else math.nan
         in_force = -1.0 if self._norms is None else self._norms.reduced
-        message = _MESSAGE.pack(squares, in_force, *self._sketch.float().tolist())
+        message = _MESSAGE.pack(self._squares, in_force, *self._sketch.float().tolist())
         self._begin()
         return message
 

@@ -12,6 +12,7 @@ from gradsieve.config import CompressionConfig
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels.magnitude import all_finite
 from gradsieve.policies import LayerPolicy, Outcome
+from gradsieve.policies import state as saved
 from gradsieve.policies.energy import kept_energy_gain
 from gradsieve.policies.sole import SoleLayer
 from gradsieve.selection import Selection
@@ -126,10 +127,11 @@ class LayerCompressor:
         saved with other settings.
         """
         try:
-            elements, threshold = state["elements"], state["threshold"]
-            feedback, policy = state["feedback"], state["policy"]
-        except KeyError as error:
-            raise ConfigurationError(f"state of '{self._name}': field {error} is missing") from None
+            saved.require_fields(state, "elements", "threshold", "feedback", "policy")
+            threshold, elements = saved.number_or_none(state, "threshold"), saved.count(state, "elements")
+            feedback, policy = saved.mapping(state, "feedback"), saved.mapping(state, "policy")
+        except ConfigurationError as error:
+            raise ConfigurationError(f"state of '{self._name}': {error}") from error
         if elements != self._elements:
             raise ConfigurationError(
                 f"state of '{self._name}': field 'elements': found {elements}, expected {self._elements}; "
@@ -137,8 +139,8 @@ class LayerCompressor:
             )
         before = self._policy.state_dict()
         try:
-            self._policy.load_state_dict(policy)
-            self._feedback.load_state_dict(feedback)
+            self._policy.load_state_dict(dict(policy))
+            self._feedback.load_state_dict(dict(feedback))
         except ConfigurationError as error:
             self._policy.load_state_dict(before)
             raise ConfigurationError(f"state of '{self._name}': {error}") from error

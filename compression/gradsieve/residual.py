@@ -15,6 +15,7 @@ from torch import Tensor
 from gradsieve.accumulated import Accumulated
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels import accumulate, as_accumulated
+from gradsieve.policies.state import require_fields
 from gradsieve.selection import Selection
 from gradsieve.two_buffers import TwoBuffers
 
@@ -104,6 +105,7 @@ class Residual(TwoBuffers):
                 "pass momentum=MomentumCorrection(...) as when it was saved, or remove the field to start "
                 "without velocity"
             )
+        require_fields(state, "residual")
         self._replace(self._saved(state, "residual", OTHER_DTYPE))
 
 

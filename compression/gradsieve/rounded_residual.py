@@ -10,6 +10,7 @@ from torch import Tensor
 from gradsieve.accumulated import Accumulated
 from gradsieve.kernels import accumulate, as_accumulated
 from gradsieve.kernels.scratch import borrow
+from gradsieve.policies.state import require_fields
 from gradsieve.residual import OTHER_DTYPE
 from gradsieve.selection import Selection
 from gradsieve.two_buffers import TwoBuffers
@@ -65,4 +66,5 @@ class RoundedResidual(TwoBuffers):
 
         Raises ConfigurationError, changing nothing, if the state is not a finite bf16 tensor [N].
         """
+        require_fields(state, "residual")
         self._replace(self._saved(state, "residual", OTHER_DTYPE))

@@ -40,6 +40,8 @@ class TwoBuffers:
         saved, like = state.get(field), self._committed
         if not isinstance(saved, Tensor):
             raise ConfigurationError(f"field '{field}': found {type(saved).__name__}, expected a tensor")
+        if saved.layout != torch.strided or saved.is_meta:
+            raise ConfigurationError(f"field '{field}': found a sparse or meta tensor, expected a dense one")
         if saved.shape != like.shape or saved.dtype != like.dtype:
             raise ConfigurationError(
                 f"field '{field}': found {saved.dtype} {list(saved.shape)}, "

@@ -1,18 +1,16 @@
 """Clipping before accumulation by a norm that the ranks tell each other between two steps.
 
 The clipping itself is in `gradsieve.global_clipping`; here is how its messages travel: a gather of 524 bytes
-per rank, begun at the end of a step and read when the next one's first gradient is there, after its forward
-pass.
+per rank, begun with a step's last gradient and read when the next one's first is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from gradsieve.errors import ConfigurationError
 from gradsieve.global_clipping import GlobalClipping
 
 from . import seam
@@ -23,14 +21,21 @@ if TYPE_CHECKING:
 
 
 class AgreedClipping:
-    """What ``clip_global_norm`` does for one optimizer; nothing if it is None."""
+    """What ``clip_global_norm`` does for one optimizer; nothing if it is None.
+
+    number: the optimizer's, once the ranks have agreed on one.
+    """
 
     def __init__(self, optimizer: Any, compressor: HorovodCompressor) -> None:
+        self.number: int | None = None
         self._optimizer = optimizer
         self._compressor = compressor
         self._clipping = self._new()
         self._pending: MessageGather | None = None
         self._elements = 0  # of all tensors; 0 until the first gradient of a step
+        self._measured = 0  # of these
+        self._told = False  # in this step
+        self._late = False  # the last step is still to be told
 
     def _new(self) -> GlobalClipping | None:
         bound = self._compressor.clip_global_norm
@@ -42,36 +47,58 @@ class AgreedClipping:
     def factor(self, name: str, gradient: Tensor) -> float:
         """Return what to multiply a gradient with, which is read and not mutated; see `GlobalClipping`.
 
+        With the last gradient of a step the rank tells its norm, before that gradient is sent: so no rank can
+        have ended its training before another tells.
+
         Raises:
             ExchangeError: a rank did not tell its norm within the time-out.
         """
         if self._clipping is None:
             return 1.0
+        self._begin_step()
+        unscale = 1.0 / self._compressor.loss_scale()
+        factor = self._clipping.factor(gradient, name, gradient.numel() / self._elements, unscale)
+        self._count(gradient.numel())
+        return factor
+
+    def abstain(self, elements: int) -> None:
+        """Note that a tensor of so many elements takes no part in the step."""
+        if self._clipping is not None:
+            self._begin_step()
+            self._count(elements)
+
+    def _begin_step(self) -> None:
         if not self._elements:
             self._settle()
             self._elements = sum(p.numel() for _, p in seam.reduced_parameters(self._optimizer))
-        unscale = 1.0 / self._compressor.loss_scale()
-        return self._clipping.factor(gradient, name, gradient.numel() / self._elements, unscale)
 
-    def end_round(self, number: int | None, taken: bool) -> None:
-        """Start to tell the other ranks about the step; ``taken``: it was not skipped. ``number``: the
-        optimizer's.
-        """
-        if self._clipping is not None:
-            self._settle()
-            self._elements = 0
-            message = self._clipping.close_step(taken)
-            self._pending = MessageGather(message, f"clipping.{number}", self._optimizer.process_set)
+    def _count(self, elements: int) -> None:
+        self._measured += elements
+        if self._measured == self._elements:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._clipping is not None and not self._told:
+            self._told = True
+            message = self._clipping.close_step()
+            self._pending = MessageGather(message, f"clipping.{self.number}", self._optimizer.process_set)
+
+    def end_step(self) -> None:
+        """The step was taken. If some tensors never came (sparse embeddings), it is told with the next."""
+        self._late = not self._told and bool(self._measured)
+        self._told, self._elements, self._measured = False, 0, 0
 
     def discard(self) -> None:
-        """Forget what was measured in a step that is not going to be taken."""
-        self._elements = 0
-        if self._clipping is not None:
+        """Forget what was measured in a step that is not going to be taken, and what others tell of it."""
+        if self._told:
+            self._pending = None
+        elif self._clipping is not None and not self._late:
             self._clipping.discard_step()
+        self._told, self._elements, self._measured = False, 0, 0
 
     def restart(self) -> None:
         """Go on with ranks that may be others than before; what was in flight is lost."""
-        before, self._clipping, self._pending = self._clipping, self._new(), None
+        before, self._clipping, self._pending, self._late = self._clipping, self._new(), None, False
         if before is not None and self._clipping is not None:
             self._clipping.load_state_dict(before.state_dict())
 
@@ -83,25 +110,30 @@ class AgreedClipping:
         """
         if self._clipping is None:
             return None
-        self._settle()
+        if not self._late and not self._told:  # what is told in a step is not in force before the next one
+            self._settle()
         return self._clipping.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Take over norms; what is saved or missing without need is left alone: another setting is no error.
+    def prepare(self, state: Mapping[str, Any] | None) -> Callable[[], None]:
+        """Check saved norms, and return what takes them over: nothing without clipping; None begins anew.
 
         Raises:
             ConfigurationError: it is not such a state; nothing was changed.
         """
-        if not isinstance(state, Mapping | None):
-            raise ConfigurationError(f"field 'clipping': found {type(state).__name__}, expected a dictionary")
         fresh = GlobalClipping(1.0, 1, averages=True) if self._clipping is None else self._new()
-        assert fresh is not None
-        if state is not None:
+        if state is not None and fresh is not None:
             fresh.load_state_dict(state)
-        if self._clipping is not None:
-            self._clipping, self._pending = fresh, None
+
+        def take_over() -> None:
+            if self._clipping is not None:
+                self._clipping, self._pending, self._late = fresh, None, False
+
+        return take_over
 
     def _settle(self) -> None:
+        if self._late:
+            self._tell()
+            self._told = self._late = False
         if self._pending is not None and self._clipping is not None:
             messages = self._pending.wait(self._compressor.timeout_seconds)
             self._pending = None

@@ -7,9 +7,14 @@ its own file, and they are kept out of ``optimizer.state_dict()``, which Horovod
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
+from gradsieve.parameter_names import matching
+from gradsieve.policies import state as saved
 
 from . import seam
 from .compressor import transaction_of
@@ -56,46 +61,82 @@ def load_state_dict(optimizer: Any, state: dict[str, Any]) -> None:
         ConfigurationError: the state is of another version, or does not fit the model or the compressor;
             nothing was changed.
     """
-    take_over(optimizer, state, _is_of_this_rank(optimizer, state))
+    prepare(optimizer, state, _is_of_this_rank(optimizer, state))()
 
 
-def take_over(optimizer: Any, state: dict[str, Any], residuals: bool) -> None:
-    """Load a state, with or without the ``residuals`` and the policy in it, whoever saved them.
+def prepare(optimizer: Any, state: Mapping[str, Any], residuals: bool) -> Callable[[], None]:
+    """Check a state, whoever saved it, and return what takes it over; until that is called nothing changes.
+
+    1. Check every field, those of residuals and policies by loading them into new ones.
+    2. Pair the names with this optimizer's, with and without what ``torch.compile`` and other wrappers add.
+
+    residuals: whether to take residuals and policy over, too; else the state need not have any.
 
     Raises:
         ConfigurationError: see `load_state_dict`.
     """
     transaction = transaction_of(optimizer)
-    if state.get("version") != _VERSION:
-        raise ConfigurationError(
-            f"residual state has version {state.get('version')!r}, this gradsieve reads {_VERSION}"
-        )
+    _check_version(state)
     config = transaction.compressor.config
     policy = transaction.new_policy()
-    layers: dict[str, Any] = {}
+    step, dense = saved.count(state, "step"), saved.mapping(state, "dense")
+    layers: Mapping[str, Any] = {}
     if residuals:
-        layers = state["layers"]
-        policy.load_state_dict(state["policy"])
+        layers = saved.mapping(state, "layers")
+        policy.load_state_dict(dict(saved.mapping(state, "policy")))
+    for name, velocity in dense.items():
+        with _naming(name):
+            saved.require_fields(velocity, "velocity")
     named = dict(seam.reduced_parameters(optimizer))
+    names = matching([*layers, *dense], named)
     loaded: list[Entry] = []
-    for kind, states in (("layer", layers), ("velocity", state["dense"])):
-        for name, saved in states.items():
-            entry = Entry.of(name, named[name], config, policy) if name in named else None
+    for kind, states in (("layer", layers), ("velocity", dense)):
+        for name, part_state in states.items():
+            present = names.get(name)
+            entry = None if present is None else Entry.of(present, named[present], config, policy)
             part = getattr(entry, kind, None)
             if entry is None or part is None:
                 raise ConfigurationError(
                     f"residual state holds the {kind} of '{name}', which this optimizer does not keep; is it "
                     "of another model or another compression?"
                 )
-            part.load_state_dict(saved)
+            with _naming(name):
+                part.load_state_dict(part_state)
             loaded.append(entry)
-    transaction.clipping.load_state_dict(state.get("clipping"))
-    transaction.replace(loaded, policy)
-    transaction.step = int(state["step"])
+    clipping = transaction.clipping.prepare(state.get("clipping"))
+
+    def take_over() -> None:
+        transaction.replace(loaded, policy)
+        clipping()
+        transaction.step = step
+
+    return take_over
 
 
-def _is_of_this_rank(optimizer: Any, state: dict[str, Any]) -> bool:
-    saved_by = (state["rank"], state["size"])
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say of which tensor the state is that is refused."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if f"'{name}'" in str(error):
+            raise
+        raise ConfigurationError(f"state of '{name}': {error}") from error
+
+
+def _check_version(state: Mapping[str, Any]) -> None:
+    if not isinstance(state, Mapping):
+        raise ConfigurationError(f"residual state: found {type(state).__name__}, expected a dictionary")
+    version = state.get("version")
+    if not is_count(version, 0) or version != _VERSION:
+        raise ConfigurationError(f"residual state has version {version!r}, this gradsieve reads {_VERSION}")
+
+
+def _is_of_this_rank(optimizer: Any, state: Mapping[str, Any]) -> bool:
+    _check_version(state)
+    saved_by = (saved.count(state, "rank"), saved.count(state, "size"))
+    if saved_by[0] >= saved_by[1]:
+        raise ConfigurationError(f"residual state was saved by rank {saved_by[0]} of {saved_by[1]}")
     here = (optimizer.process_set.rank(), optimizer.process_set.size())
     if saved_by != here:
         warnings.warn(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.nn import Parameter
@@ -18,12 +18,15 @@ from gradsieve.errors import ExchangeError, RankMismatch
 from . import seam
 from .entries import compresses
 from .exchange import gather_bytes
+from .optimizer_order import optimizers_of_this_process, order_problem
 
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor
 
 Settings = Mapping[str, Any]
 
+TRANSACTION = "_gradsieve_transaction"
+"""The attribute of a Horovod optimizer that holds what gradsieve keeps for it."""
 _SHOWN_DIFFERENCES = 5
 
 
@@ -47,6 +50,19 @@ def settings_of(optimizer: Any, compressor: HorovodCompressor, *, coordinated: b
     }
 
 
+def settings_of_waiting(optimizer: Any, *, coordinated: bool) -> list[dict[str, Any]]:
+    """Return the settings of the other optimizers of this process that have not been compared yet."""
+    from .compressor import compressor_of  # which imports this module, by way of transactions
+
+    found = []
+    for other in optimizers_of_this_process():
+        compressor = compressor_of(other)
+        compared = getattr(getattr(other, TRANSACTION, None), "_settings_compared", False)
+        if other is not optimizer and compressor is not None and not compared:
+            found.append(settings_of(other, compressor, coordinated=coordinated))
+    return found
+
+
 def _path(compressor: HorovodCompressor, name: str, parameter: Parameter) -> str:
     return "sparse" if compresses(compressor.config, name, parameter) else "dense"
 
@@ -66,7 +82,13 @@ def warn_if_all_dense(optimizer: Any, compressor: HorovodCompressor) -> None:
     )
 
 
-def compare_settings(mine: Settings, number: int | None, process_set: Any, timeout: float) -> int:
+def compare_settings(
+    mine: Settings,
+    number: int | None,
+    process_set: Any,
+    timeout: float,
+    others: Callable[[], list[dict[str, Any]]] = list,
+) -> int:
     """Compare this rank's settings (JSON-able, nested mappings) with all others'.
 
     Args:
@@ -74,6 +96,8 @@ def compare_settings(mine: Settings, number: int | None, process_set: Any, timeo
         number: of this optimizer from an earlier comparison, None at its first one.
         process_set: the optimizer's.
         timeout: how long to wait for the other ranks, in seconds.
+        others: returns the settings of this rank's optimizers that have not begun yet; only called where
+            settings differ, to find out whether it is a matter of order.
 
     Returns:
         A number for the optimizer that is the same on all ranks, and another one for each of them. Ranks that
@@ -97,6 +121,12 @@ def compare_settings(mine: Settings, number: int | None, process_set: Any, timeo
     for rank, theirs in enumerate(everyone):
         differences = describe_differences(everyone[0]["settings"], theirs["settings"], rank)
         if differences:
+            waiting = gather_bytes(json.dumps(others()).encode(), "settings.others", process_set, timeout)
+            problem = order_problem(
+                [each["settings"] for each in everyone], [json.loads(each) for each in waiting]
+            )
+            if problem:
+                raise RankMismatch(problem)
             raise RankMismatch(
                 f"ranks run with different settings: {differences}. Start every rank with the same ones."
             )

@@ -70,6 +70,7 @@ class TensorExchange:
     ) -> tuple[Tensor, Ticket]:
         scale = self.compressor.loss_scale()
         if entry.frozen:
+            self.clipping.abstain(gradient.numel())
             payload = layer.abstain()
             self.counter.add_payload(payload, 0, 0)
         else:

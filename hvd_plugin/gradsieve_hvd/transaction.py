@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -29,7 +30,7 @@ from .entries import Entry, Phase, Ticket
 from .exchange import wait_for
 from .in_flight import InFlightCheck
 from .second_synchronize import agree_are_new
-from .settings_check import compare_settings, settings_of, warn_if_all_dense
+from .settings_check import TRANSACTION, compare_settings, settings_of, settings_of_waiting, warn_if_all_dense
 from .step_counter import StepCounter
 from .supported import check_supported, refuse_closure
 from .tensor_exchange import TensorExchange
@@ -40,8 +41,6 @@ from .weights_check import WeightsCheck
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor
     from .control.plan_exchange import PlanExchange
-
-_ATTRIBUTE = "_gradsieve_transaction"
 
 
 @dataclass(eq=False)
@@ -82,10 +81,10 @@ class Transaction:
             ConfigurationError: the optimizer is used in a way that gradsieve cannot serve (see
                 `check_supported`).
         """
-        existing: Transaction | None = getattr(optimizer, _ATTRIBUTE, None)
+        existing: Transaction | None = getattr(optimizer, TRANSACTION, None)
         if existing is None:
             existing = cls(optimizer, compressor)
-            setattr(optimizer, _ATTRIBUTE, existing)
+            setattr(optimizer, TRANSACTION, existing)
         return existing
 
     def replace(self, entries: list[Entry], policy: Policy) -> None:
@@ -151,8 +150,11 @@ class Transaction:
     def _compare_settings(self) -> None:
         if not self._settings_compared:
             process_set, timeout = self.optimizer.process_set, self.compressor.timeout_seconds
-            mine = settings_of(self.optimizer, self.compressor, coordinated=self._steering is not None)
-            self._number = compare_settings(mine, self._number, process_set, timeout)
+            coordinated = self._steering is not None
+            mine = settings_of(self.optimizer, self.compressor, coordinated=coordinated)
+            waiting = partial(settings_of_waiting, self.optimizer, coordinated=coordinated)
+            self._number = compare_settings(mine, self._number, process_set, timeout, waiting)
+            self.clipping.number = self._number
             self._settings_compared = True
             warn_if_all_dense(self.optimizer, self.compressor)
             if not self._watched:
@@ -257,18 +259,14 @@ class Transaction:
         self.step += 1
         if self.control is not None:
             self.control.after_step(self.step, self.counter.last)
-        self._end_round(taken=True)
+        self.clipping.end_step()
+        self._weights_check.end_round(self._number, self.step)
 
     def _skip_step(self) -> None:
         exchanged = self._unapplied
         self.rollback()
         if exchanged:
-            self._end_round(taken=False)
-
-    def _end_round(self, *, taken: bool) -> None:
-        """All gradients have been exchanged, on every rank, and the step was taken or skipped."""
-        self.clipping.end_round(self._number, taken)
-        self._weights_check.end_round(self._number, self.step)
+            self._weights_check.end_round(self._number, self.step)
 
     def rollback(self) -> None:
         """Give every tensor of a step that was never applied its residual back, bit for bit."""

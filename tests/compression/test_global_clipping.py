@@ -35,13 +35,13 @@ class Ranks:
         self.parts = [GlobalClipping(bound, ranks, averages=averages) for _ in range(ranks)]
         self.averages = averages
 
-    def step(self, given, taken=True, unscale=1.0):
+    def step(self, given, unscale=1.0):
         """Return what every rank accumulates."""
         clipped = [
             {name: g * unscale * part.factor(g, name, g.numel() / ALL, unscale) for name, g in own.items()}
             for part, own in zip(self.parts, given, strict=True)
         ]
-        messages = [part.close_step(taken) for part in self.parts]
+        messages = [part.close_step() for part in self.parts]
         for part in self.parts:
             part.agree(messages)
         return clipped
@@ -116,21 +116,16 @@ def test_an_explosion_is_cut_in_its_own_step_and_costs_the_next_one_half_at_most
     assert after[1] == after[2] == pytest.approx(1.0)
 
 
-def test_steps_that_were_not_taken_or_not_finite_change_nothing():
+def test_steps_that_are_not_finite_change_nothing():
     given_ = [gradients(seed) for seed in range(2)]
     ranks = Ranks(0.1, 2)
     ranks.step(given_)
     before = ranks.parts[0].state_dict()
-    ranks.step([gradients(seed, length=5.0) for seed in range(2)], taken=False)
-    assert ranks.parts[0].state_dict() == before
     bad = gradients(1)
     bad["small"][3] = torch.inf
     passed = ranks.step([gradients(0, length=5.0), bad])
     assert ranks.parts[0].state_dict() == before
     assert not torch.isfinite(passed[1]["small"]).all(), "it is handed on, to be refused"
-    messages = [ranks.parts[0].close_step(taken=True), ranks.parts[1].close_step(taken=False)]
-    ranks.parts[0].agree(messages)
-    assert ranks.parts[0].state_dict() == before, "one rank skipped the step"
 
 
 def test_a_step_that_is_done_again_gets_the_same_factors():
@@ -139,12 +134,12 @@ def test_a_step_that_is_done_again_gets_the_same_factors():
     ranks.step([given_, gradients(1)])
     part = ranks.parts[0]
     first = [part.factor(g, name, 0.5) for name, g in given_.items()]
-    message = part.close_step(taken=True)
+    message = part.close_step()
     for name, g in given_.items():
         part.factor(g, name, 0.5)
     part.discard_step()
     assert [part.factor(g, name, 0.5) for name, g in given_.items()] == first
-    assert part.close_step(taken=True) == message
+    assert part.close_step() == message
 
 
 def test_a_loss_scale_makes_no_difference():
@@ -163,7 +158,7 @@ def test_other_dtypes_and_layouts_have_the_same_norm(dtype):
     for each in (gradient.float(), gradient, gradient.to(memory_format=torch.channels_last)):
         part = GlobalClipping(1.0, 1, averages=True)
         part.factor(each, "x", 1.0)
-        part.agree([part.close_step(taken=True)])
+        part.agree([part.close_step()])
         found.append(part.state_dict()["reduced_norm"])
     assert found[0] == found[1] == found[2]
 
@@ -173,7 +168,7 @@ def test_the_norm_of_any_size_is_found(size):
     gradient = torch.randn(size, generator=torch.Generator().manual_seed(size))
     part = GlobalClipping(1.0, 1, averages=True)
     part.factor(gradient, "x", 1.0)
-    part.agree([part.close_step(taken=True)])
+    part.agree([part.close_step()])
     assert part.state_dict()["reduced_norm"] == pytest.approx(float(gradient.norm()), rel=0.3)
 
 
@@ -227,7 +222,7 @@ def test_states_that_are_none_change_nothing(state):
 def test_a_foreign_message_is_refused():
     part = GlobalClipping(1.0, 2, averages=True)
     with pytest.raises(PayloadError, match="wrong length"):
-        part.agree([part.close_step(taken=True), b"short"])
+        part.agree([part.close_step(), b"short"])
 
 
 def test_a_rank_that_is_new_agrees_with_the_others_after_one_step():
@@ -236,7 +231,7 @@ def test_a_rank_that_is_new_agrees_with_the_others_after_one_step():
     for part, own in ((old, gradients(0)), (new, gradients(1))):
         for name, g in own.items():
             part.factor(g, name, 0.5)
-    messages = [old.close_step(taken=True), new.close_step(taken=True)]
+    messages = [old.close_step(), new.close_step()]
     old.agree(messages)
     new.agree(messages)
     assert old.state_dict() == new.state_dict()

@@ -148,7 +148,7 @@ def test_a_state_of_another_policy_is_refused_by_name_and_changes_nothing():
         layer.commit()
     for layer, other in ((layered, fixed), (fixed, layered)):
         before = layer.state_dict()
-        with pytest.raises(ConfigurationError, match=r"state of 'fc\.weight': policy state, field '.*'"):
+        with pytest.raises(ConfigurationError, match=r"state of 'fc\.weight': saved state, field '.*'"):
             layer.load_state_dict(other.state_dict())
         after = layer.state_dict()
         assert (before["policy"], before["threshold"]) == (after["policy"], after["threshold"])

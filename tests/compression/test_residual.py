@@ -125,7 +125,7 @@ def test_a_state_is_a_copy_in_both_directions():
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        pytest.param({}, "'residual': found NoneType", id="missing"),
+        pytest.param({}, "'residual': missing", id="missing"),
         pytest.param({"residual": torch.zeros(3)}, r"\[3\], expected torch.float32 \[2\]", id="shape"),
         pytest.param({"residual": torch.zeros(2).double()}, "found torch.float64", id="dtype"),
         pytest.param({"residual": torch.tensor([0.0, float("nan")])}, "NaN or infinity", id="not finite"),

@@ -21,10 +21,17 @@ class Run:
     """One training: model, optimizer, scheduler and their TrainingState; a new process in all but name."""
 
     def __init__(
-        self, hvd: Any, directory: Path, *, seed: int = 0, compression: Any = None, **settings: Any
+        self,
+        hvd: Any,
+        directory: Path,
+        *,
+        seed: int = 0,
+        compression: Any = None,
+        wrap: Any = lambda model: model,
+        **settings: Any,
     ) -> None:
         self.hvd = hvd
-        self.model = perceptron(seed)
+        self.model = wrap(perceptron(seed))
         made = laplace(warmup=DensityWarmup(start=0.5, steps=4)) if compression is None else compression
         self.optimizer = distribute(hvd, self.model, made)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=2, gamma=0.7)

@@ -16,6 +16,7 @@ from gradsieve.config.base import (
 )
 from gradsieve.density import is_count, is_number
 from gradsieve.losses import DEFAULT_RECORDER, LossRecorder
+from gradsieve.parameter_names import unwrapped
 from gradsieve.policies import ImportancePolicy, LayeredPolicy, Policy
 from gradsieve.selection import Selector
 from gradsieve.selectors import LaplaceSelector, LayeredSelector
@@ -59,7 +60,12 @@ class LayeredConfig(CompressionConfig):
 
     def compresses(self, name: str, elements: int) -> bool:
         """Return whether a tensor of that name and size is compressed; else it is sent dense."""
-        matching = (least for pattern, least in self.layer_min_elements if fnmatchcase(name, pattern))
+        names = {name, unwrapped(name)}  # a pattern shall match whether or not the model is compiled
+        matching = (
+            least
+            for pattern, least in self.layer_min_elements
+            if any(fnmatchcase(each, pattern) for each in names)
+        )
         return elements >= next(matching, self.min_elements)
 
     def selector(self) -> Selector:

@@ -177,7 +177,7 @@ class ImportancePolicy:
             saved.number_or_none(state, "empty_seconds"),
             saved.number_or_none(state, "seconds_per_byte"),
             saved.number_or_none(state, "reference_seconds_per_byte"),
-            tuple(saved.numbers(state, "first_seconds_per_byte")),
+            tuple(saved.numbers(state, "first_seconds_per_byte", 0.0)),
         )
         recent = torch.tensor(saved.numbers(state, "recent_losses"), dtype=torch.float64, device="cpu")
         usual = saved.number_or_none(state, "usual_loss")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradsieve.policies import state as saved
@@ -192,10 +192,11 @@ class _Layer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        state = {"anchor_turn": self.anchor_turn} | state  # version 0.1.0 had none
+        if isinstance(state, Mapping):
+            state = {"anchor_turn": self.anchor_turn, **state}  # version 0.1.0 had none
         saved.require_fields(state, "density", "gains", "history", "anchor_turn")
         density = saved.fraction(state, "density")
-        gains, history = saved.numbers(state, "gains"), saved.numbers(state, "history")
+        gains, history = saved.numbers(state, "gains", 0.0), saved.numbers(state, "history", 0.0)
         self.anchor_turn = saved.count(state, "anchor_turn")
         self.density, self.gains, self.history = density, gains, history
         self._observed = None

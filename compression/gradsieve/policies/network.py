@@ -32,7 +32,7 @@ class Network:
             self.smoothed += DELAY_RATE * (delay - self.smoothed)
             return
         self.first = (*self.first, delay)
-        if len(self.first) == self.window:
+        if len(self.first) >= self.window:  # more: saved with a longer window
             self.smoothed = self.reference = statistics.median(self.first)
             self.first = ()
 

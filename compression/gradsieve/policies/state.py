@@ -1,4 +1,4 @@
-"""Reading saved states of policies field by field, so that a foreign one is refused by name."""
+"""Reading saved states field by field, so that a foreign or damaged one is refused by name."""
 
 from __future__ import annotations
 
@@ -11,18 +11,28 @@ from gradsieve.errors import ConfigurationError
 
 
 def require_fields(state: Mapping[str, Any], *fields: str) -> None:
-    """Raise ConfigurationError unless ``state`` has exactly these fields."""
+    """Raise ConfigurationError unless ``state`` is a mapping with exactly these fields."""
+    if not isinstance(state, Mapping):
+        raise ConfigurationError(f"saved state: found {type(state).__name__}, expected a dictionary")
     for field in fields:
         if field not in state:
-            raise _refused(field, "missing", "a state of the same policy")
+            raise _refused(field, "missing", "a state of the same kind")
     for field in state:
         if field not in fields:
-            raise _refused(field, "found", "a state of the same policy, which has no such field")
+            raise _refused(field, "found", "a state of the same kind, which has no such field")
+
+
+def mapping(state: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """Return a mapping whose keys are strings."""
+    value = _value(state, field)
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise _refused(field, type(value).__name__, "a dictionary with names as keys")
+    return value
 
 
 def count(state: Mapping[str, Any], field: str) -> int:
     """Return an integer of at least 0."""
-    value = state[field]
+    value = _value(state, field)
     if not is_count(value, 0):
         raise _refused(field, repr(value), "an integer of at least 0")
     return int(value)
@@ -30,7 +40,7 @@ def count(state: Mapping[str, Any], field: str) -> int:
 
 def fraction(state: Mapping[str, Any], field: str) -> float:
     """Return a number in (0, 1]."""
-    value = state[field]
+    value = _value(state, field)
     if not is_fraction(value):
         raise _refused(field, repr(value), "a number in (0, 1]")
     return float(value)
@@ -38,7 +48,7 @@ def fraction(state: Mapping[str, Any], field: str) -> float:
 
 def number_or_none(state: Mapping[str, Any], field: str) -> float | None:
     """Return a finite number of at least 0, or None."""
-    value = state[field]
+    value = _value(state, field)
     if value is None:
         return None
     if not is_number(value) or not 0 <= value < math.inf:
@@ -46,17 +56,18 @@ def number_or_none(state: Mapping[str, Any], field: str) -> float | None:
     return float(value)
 
 
-def numbers(state: Mapping[str, Any], field: str) -> list[float]:
-    """Return a list of finite numbers."""
-    values = state[field]
-    if not _are_numbers(values):
-        raise _refused(field, type(values).__name__, "a list of finite numbers")
+def numbers(state: Mapping[str, Any], field: str, lowest: float = -math.inf) -> list[float]:
+    """Return a list of finite numbers of at least ``lowest``."""
+    values = _value(state, field)
+    if not _are_numbers(values) or any(value < lowest for value in values):
+        least = "" if lowest == -math.inf else f" of at least {lowest:g}"
+        raise _refused(field, type(values).__name__, f"a list of finite numbers{least}")
     return [float(value) for value in values]
 
 
 def lists_of_numbers(state: Mapping[str, Any], field: str) -> list[list[float]]:
     """Return a list of such lists."""
-    lists = state[field]
+    lists = _value(state, field)
     if not (isinstance(lists, list) and all(map(_are_numbers, lists))):
         raise _refused(field, type(lists).__name__, "a list of lists of finite numbers")
     return [[float(value) for value in values] for values in lists]
@@ -66,5 +77,11 @@ def _are_numbers(values: object) -> bool:
     return isinstance(values, list) and all(is_number(v) and math.isfinite(v) for v in values)
 
 
+def _value(state: Mapping[str, Any], field: str) -> Any:
+    if field not in state:
+        raise _refused(field, "missing", "a state of the same kind")
+    return state[field]
+
+
 def _refused(field: str, found: str, expected: str) -> ConfigurationError:
-    return ConfigurationError(f"policy state, field '{field}': {found}, expected {expected}")
+    return ConfigurationError(f"saved state, field '{field}': {found}, expected {expected}")

@@ -83,7 +83,7 @@ def training(
 
 
 def _agree(clippings: Sequence[GlobalClipping]) -> None:
-    messages = [clipping.close_step(taken=True) for clipping in clippings]
+    messages = [clipping.close_step() for clipping in clippings]
     for clipping in clippings:
         clipping.agree(messages)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from gradsieve.errors import ConfigurationError
+from gradsieve.parameter_names import matching
 from gradsieve_hvd import checkpoint
 from gradsieve_hvd.compressor import compressor_of, transaction_of
 from gradsieve_hvd.training_state import random_state
@@ -57,16 +58,18 @@ class Training:
             ConfigurationError: it is of another training.
         """
         self._check(shared)
-        self.model.load_state_dict(shared["model"])
+        compressor = {**shared["compressor"], **(own or {}).get("compressor", {})}
+        take_over = (
+            checkpoint.prepare(self.optimizer, compressor, own is not None) if shared["compressor"] else None
+        )
+        self.model.load_state_dict(_named_as(shared["model"], self.model.state_dict()))
         self.optimizer.load_state_dict(shared["optimizer"])
         for name, other in self.others.items():
             other.load_state_dict(shared["others"][name])
         self.values.clear()
         self.values.update(shared["values"])
-        if shared["compressor"]:
-            checkpoint.take_over(
-                self.optimizer, {**shared["compressor"], **(own or {}).get("compressor", {})}, own is not None
-            )
+        if take_over is not None:
+            take_over()
         if own is not None:
             random_state.restore(own["random"])
 
@@ -89,3 +92,11 @@ class Training:
                 "the commit was made with a gradsieve compressor and this training has none, or conversely. "
                 "Start with the same compression, or remove the commits."
             )
+
+
+def _named_as(saved: Any, present: Any) -> Any:
+    """Return a model's saved state under the names of the present one, which may be wrapped otherwise."""
+    if not (isinstance(saved, Mapping) and isinstance(present, Mapping)) or saved.keys() == present.keys():
+        return saved
+    names = matching(saved, present)
+    return {names.get(name, name): value for name, value in saved.items()}

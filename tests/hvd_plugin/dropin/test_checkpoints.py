@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import warnings
 from typing import Any
 
 import pytest
 import torch
 from real_ranks import on_ranks
+from torch import nn
 from training import assert_same, distribute, laplace, perceptron, residuals, train, weights
 
 import gradsieve_hvd
@@ -107,6 +109,56 @@ def test_a_state_that_does_not_fit_changes_nothing(hvd: Any) -> None:
         with pytest.raises(ConfigurationError, match=message):
             gradsieve_hvd.load_state_dict(optimizer, state)
         assert all(torch.equal(residuals(optimizer)[name], before[name]) for name in before)
+
+
+@on_ranks
+def test_every_field_is_checked_and_nothing_changes(hvd: Any) -> None:
+    model = perceptron()
+    optimizer = distribute(hvd, model, laplace(clip_global_norm=1.0))
+    train(hvd, model, optimizer, steps=3)
+    good = gradsieve_hvd.state_dict(optimizer)
+    with pytest.raises(ConfigurationError, match="expected a dictionary"):
+        gradsieve_hvd.load_state_dict(optimizer, None)
+    for field, values in {
+        "version": [None, "2", 1, True, torch.ones(1)],
+        "rank": [None, "0", -1, True, hvd.size()],
+        "size": [None, "2", -1, 0],
+        "step": [None, "3", -1, 2.5, math.nan, True],
+        "layers": [None, [], {3: good["layers"]["0.weight"]}, {"0.weight": None}],
+        "dense": [None, [], {"0.weight": {"velocity": torch.zeros(20, 60)}}],
+        "policy": [None, [], {"foreign": 1}],
+        "clipping": [[], {"foreign": 1}, {"reduced_norm": -1.0, "spread": 1.0}],
+    }.items():
+        for value in values:
+            with pytest.raises(ConfigurationError):
+                gradsieve_hvd.load_state_dict(optimizer, {**good, field: value})
+        if field != "clipping":
+            with pytest.raises(ConfigurationError):
+                gradsieve_hvd.load_state_dict(optimizer, {k: v for k, v in good.items() if k != field})
+    now = gradsieve_hvd.state_dict(optimizer)
+    assert now["step"] == good["step"]
+    assert now["clipping"] == good["clipping"]
+    for name, layer in good["layers"].items():
+        assert now["layers"][name]["threshold"] == layer["threshold"]
+        assert torch.equal(now["layers"][name]["feedback"]["residual"], layer["feedback"]["residual"])
+
+
+@on_ranks
+def test_states_load_with_and_without_wrappers_of_the_model(hvd: Any) -> None:
+    plain, inner = perceptron(), perceptron()
+    wrapped = torch.compile(nn.DataParallel(inner))
+    optimizers = [distribute(hvd, model, laplace()) for model in (plain, wrapped)]
+    train(hvd, plain, optimizers[0], steps=3)
+    saved = gradsieve_hvd.state_dict(optimizers[0])
+    gradsieve_hvd.load_state_dict(optimizers[1], saved)
+    back = gradsieve_hvd.state_dict(optimizers[1])
+    assert set(back["layers"]) == {"_orig_mod.module.0.weight", "_orig_mod.module.2.weight"}
+    train(hvd, plain, optimizers[0], steps=1)
+    gradsieve_hvd.load_state_dict(optimizers[0], back)
+    assert all(
+        torch.equal(residuals(optimizers[0])[name], layer["feedback"]["residual"])
+        for name, layer in saved["layers"].items()
+    )
 
 
 @on_ranks

@@ -200,7 +200,7 @@ def test_a_state_of_another_compressor_is_refused(hvd: Any) -> None:
     train(hvd, model, optimizer, steps=2)
     state = gradsieve_hvd.state_dict(optimizer)
     for compression, message in (
-        (gradsieve_hvd.Compression.laplace(**SMALL), "policy state, field 'steps'"),
+        (gradsieve_hvd.Compression.laplace(**SMALL), "saved state, field 'steps'"),
         (layered(momentum=MomentumCorrection(allow_double_momentum=True)), "'velocity': found NoneType"),
     ):
         other = distribute(hvd, perceptron(), compression)

@@ -65,6 +65,19 @@ def test_different_models(hvd: Any) -> None:
 
 
 @on_ranks
+def test_optimizers_that_begin_in_another_order(hvd: Any) -> None:
+    """As in a GAN whose ranks train generator and discriminator in turn, one of them the other way round."""
+    models = {"generator": perceptron(), "discriminator": nn.Linear(60, 10)}
+    optimizers = {name: distribute(hvd, model, laplace()) for name, model in models.items()}
+    order = ["discriminator", "generator"] if hvd.rank() == 1 else ["generator", "discriminator"]
+    with pytest.raises(
+        RankMismatch,
+        match=r"different order: rank 0 begins with the one of '0\.bias', .*, rank 1 with that of 'bias'",
+    ):
+        first_step(hvd, models[order[0]], optimizers[order[0]])
+
+
+@on_ranks
 def test_after_the_error_a_right_configuration_trains(hvd: Any) -> None:
     model = perceptron()
     train(hvd, model, distribute(hvd, model, laplace()))

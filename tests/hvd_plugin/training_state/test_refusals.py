@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from committed import Run, committed, folder
 from real_ranks import on_ranks
-from training import assert_equal_on_all_ranks
+from training import assert_equal_on_all_ranks, assert_same, laplace, weights
 
 from gradsieve_hvd import ConfigurationError, RankMismatch, StateError, TrainingState
 
@@ -40,6 +40,17 @@ def test_what_only_code_could_build_is_refused_at_the_first_commit(hvd: Any) -> 
         with pytest.raises(StateError, match=r"step 1 was not committed: rank 0: "):
             Run(hvd, directory, **extra).train(1)
         assert committed(directory, hvd.rank()) == []
+
+
+@on_ranks
+def test_a_commit_of_another_compression_changes_nothing(hvd: Any) -> None:
+    with folder(hvd) as directory:
+        Run(hvd, directory).train(2)
+        other = Run(hvd, directory, seed=1, compression=laplace(error_feedback=False))
+        before = weights(other.model)
+        with pytest.raises(StateError, match="error_feedback=False keeps no residual"):
+            other.state.restore()
+        assert_same(weights(other.model), before)
 
 
 @on_ranks

@@ -10,7 +10,7 @@ import pytest
 import torch
 from committed import Run, commit_file, committed, folder
 from real_ranks import GLOO, on_ranks, run_alone
-from training import assert_same, laplace, residuals
+from training import assert_same, laplace, perceptron, residuals
 
 import gradsieve_hvd
 from gradsieve import MomentumCorrection
@@ -51,6 +51,20 @@ def test_policies_velocities_and_other_optimizers_go_on_too(hvd: Any) -> None:
             torch.manual_seed(hvd.rank())
             Run(hvd, directory / "parts", compression=compression).train(4)
             assert_same(Run(hvd, directory / "parts", seed=1, compression=compression).train(7), expected)
+
+
+@on_ranks
+def test_a_compiled_model_goes_on_from_a_commit_of_the_plain_one(hvd: Any) -> None:
+    with folder(hvd) as directory:
+        torch.manual_seed(hvd.rank())
+        expected = Run(hvd, directory / "whole").train(4)
+        torch.manual_seed(hvd.rank())
+        Run(hvd, directory / "parts").train(2)
+        resumed = Run(
+            hvd, directory / "parts", seed=1, wrap=lambda model: torch.compile(model, backend="eager")
+        )
+        assert set(dict(resumed.model.named_parameters())) != set(dict(perceptron().named_parameters()))
+        assert_same(resumed.train(4), expected)
 
 
 @on_ranks
