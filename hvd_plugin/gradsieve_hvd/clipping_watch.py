@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from .entries import Ticket
 OBSERVED = 10  # steps; what one or two of them lose is an explosion that had to be clipped
 REST = 500  # steps between two observations
 MOST_LOST = 0.2  # of a tensor's mass
+SAME = 1e-3  # relative; one factor for all tensors and steps is no clipping: a sum that becomes a mean, say
 
 
 @dataclass(slots=True)
@@ -26,13 +28,14 @@ class _Exchanged:
 
     name: str
     parameter: Parameter
-    gradient: Tensor
+    gradient: weakref.ref[Tensor]  # which must not outlive a skipped step for this
     version: int
     scale: float
     mass: float | None
 
     def is_changed(self) -> bool:
-        return self.parameter.grad is not self.gradient or _changes(self.gradient) != self.version
+        gradient = self.gradient()
+        return gradient is None or self.parameter.grad is not gradient or _changes(gradient) != self.version
 
     def share_left(self) -> float | None:
         """Return what is left of the mass as a fraction; None if it cannot be told."""
@@ -49,7 +52,8 @@ class ClippingWatch:
 
     1. Look whether a gradient has been changed since its exchange: torch counts that, it costs nothing.
     2. If one has, compare the sums of magnitudes over the next ten steps.
-    3. Warn, once, if a tensor has lost more than 20 % on the mean of these steps; else look again after 500.
+    3. Warn, once, if a tensor has lost more than 20 % on the mean of these steps, and not by one factor for
+       all tensors and steps; else look again after 500.
     """
 
     def __init__(self, optimizer: Any) -> None:
@@ -67,7 +71,8 @@ class ClippingWatch:
             mass = _mass(gradient) if self._observing else None
             version = _changes(gradient) + seam.CHANGES_AFTER_DECOMPRESS
             parameter, scale = entry.parameter, ticket.scale
-            self._now[entry.name] = _Exchanged(entry.name, parameter, gradient, version, scale, mass)
+            held = weakref.ref(gradient)
+            self._now[entry.name] = _Exchanged(entry.name, parameter, held, version, scale, mass)
 
     def clear(self) -> None:
         """Forget what was exchanged: the step is not going to be taken."""
@@ -95,9 +100,11 @@ class ClippingWatch:
 
     def _judge(self) -> None:
         lost = {name: 1.0 - sum(left) / len(left) for name, left in self._left.items()}
+        every = [each for left in self._left.values() for each in left]
         self._left, self._resting = {}, REST
         worst = max(lost, key=lost.__getitem__, default=None)
-        if worst is None or not lost[worst] > MOST_LOST:
+        rescaled = bool(every) and max(every) - min(every) <= SAME * max(every)
+        if worst is None or rescaled or not lost[worst] > MOST_LOST:
             return
         self._warned = True
         if self._optimizer.process_set.rank() == 0:

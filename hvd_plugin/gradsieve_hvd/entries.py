@@ -64,6 +64,11 @@ class Entry:
         return not self.parameter.requires_grad
 
     @property
+    def has_gradient(self) -> bool:
+        """Whether the parameter has a gradient that is not zero."""
+        return self.parameter.grad is not None and bool(self.parameter.grad.any())
+
+    @property
     def replaced(self) -> bool:
         """Whether the parameter's gradient is another tensor than the one that the exchange left."""
         return self.exchanged is None or self.parameter.grad is not self.exchanged()

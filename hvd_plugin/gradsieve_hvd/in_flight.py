@@ -22,8 +22,10 @@ _SHOWN = 5
 class InFlightCheck:
     """Finds such changes of one step.
 
-    torch counts most changes in place, but not those of ``_foreach`` operations, with which it clips and
-    unscales. So the norm of a part of one compressed gradient is compared, too: such changes hit all alike.
+    1. torch counts most changes in place. Gradients that share memory (parts of one flat buffer, or of what
+       ``torch.cat`` of parameters brings) share the count, too, which then says nothing.
+    2. It does not count those of ``_foreach`` operations, with which it clips and unscales. So the norm of a
+       part of one compressed gradient is compared, too: such changes hit all alike.
     """
 
     def __init__(self) -> None:
@@ -32,7 +34,7 @@ class InFlightCheck:
 
     def begin(self, ticket: Ticket) -> None:
         """A gradient's exchange has begun."""
-        ticket.version = ticket.gradient._version
+        ticket.version = _changes(ticket.gradient)
         if self._probe is None and ticket.gather is not None:
             self._probe = (ticket, _norm_of_part(ticket.gradient))
 
@@ -61,12 +63,19 @@ class InFlightCheck:
             )
 
     def _is_changed(self, ticket: Ticket) -> bool:
-        if ticket.entry.parameter.grad is not ticket.gradient or ticket.gradient._version != ticket.version:
+        gradient = ticket.gradient
+        if ticket.entry.parameter.grad is not gradient or _changes(gradient) != ticket.version:
             return True
         if self._probe is None or self._probe[0] is not ticket:
             return False
         before, now = self._probe[1], _norm_of_part(ticket.gradient)
         return before != now and not (before != before and now != now)
+
+
+def _changes(gradient: Tensor) -> int:
+    """Return torch's count of changes in place; 0 if the gradient shares it with others."""
+    shares = gradient.untyped_storage().nbytes() > gradient.nbytes
+    return 0 if shares else gradient._version
 
 
 def _norm_of_part(gradient: Tensor) -> float:

@@ -58,7 +58,8 @@ def settings_of_waiting(optimizer: Any, *, coordinated: bool) -> list[dict[str, 
     for other in optimizers_of_this_process():
         compressor = compressor_of(other)
         compared = getattr(getattr(other, TRANSACTION, None), "_settings_compared", False)
-        if other is not optimizer and compressor is not None and not compared:
+        served = hasattr(other, "op")  # Adasum's has none, and is refused at its own first gradient
+        if other is not optimizer and served and compressor is not None and not compared:
             found.append(settings_of(other, compressor, coordinated=coordinated))
     return found
 

@@ -58,12 +58,13 @@ def refuse_closure(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None
 
     Raises:
         ConfigurationError: there is one. Horovod runs it after the exchange, so that every rank would apply
-            the gradients of its own closure alone.
+            the gradients of its own closure alone; and where the closure exchanges them itself, what is
+            checked before the update has been checked before them.
     """
     closure = keywords.get("closure", arguments[1] if len(arguments) > 1 else None)
     if closure is not None:
         raise ConfigurationError(
-            "optimizer.step(closure): Horovod calls the closure after it has exchanged gradients, so those "
-            "that it computes would be applied on this rank alone. Call it yourself before step(): "
-            "loss = closure(); optimizer.step()."
+            "optimizer.step(closure): Horovod calls the closure after it has exchanged gradients, and after "
+            "they were checked, so those that it computes would be applied on this rank alone, or unchecked. "
+            "Call it yourself before step(): loss = closure(); optimizer.step()."
         )

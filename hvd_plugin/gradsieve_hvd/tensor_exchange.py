@@ -19,7 +19,7 @@ from .entries import Entry, Ticket
 from .exchange import Allgather
 from .nonfinite import NonFiniteLog
 from .step_counter import StepCounter
-from .tensors import own_memory, reducible, sum_into, token
+from .tensors import own_memory, reducible, sparse_values, sum_into, token
 
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor
@@ -130,5 +130,5 @@ class TensorExchange:
         """
         if self.compressor.nonfinite == "raise":
             name = seam.name_of(self.optimizer, parameter)
-            self.nonfinite.check_local(name, parameter.grad.coalesce().values())
-            self.nonfinite.check_reduced(name, reduced.coalesce().values())
+            self.nonfinite.check_local(name, sparse_values(parameter.grad))
+            self.nonfinite.check_reduced(name, sparse_values(reduced))

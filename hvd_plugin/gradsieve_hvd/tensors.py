@@ -58,6 +58,11 @@ def reducible(gradient: Tensor) -> Tensor:
     return known.contiguous()
 
 
+def sparse_values(gradient: Tensor) -> Tensor:
+    """The values of a sparse gradient as they are, rows that come several times included."""
+    return gradient._values()  # noqa: SLF001 - values() asks for a sorted copy without repetitions
+
+
 def sum_into(gradient: Tensor, payloads: list[Payload], factor: float) -> bool:
     """Overwrite ``gradient`` (any shape, strides, dtype) with ``factor`` times the sum of the payloads, in
     the order of ranks.

@@ -138,12 +138,14 @@ class Transaction:
         return sent, ticket
 
     def _are_new(self) -> bool:
-        """Whether gradients that come again without a backward pass are new ones; all ranks agree on it, once
-        in a ``synchronize()``.
+        """Whether gradients that come again without a backward pass are new: all ranks agree, once in a
+        ``synchronize()``. A rank that has none left (``zero_grad()``, no backward pass) does not ask: new.
         """
         if self._repeated:
             return False
         exchanged = [entry for entry in self.entries.values() if entry.phase is Phase.EXCHANGED]
+        if not any(entry.has_gradient for entry in exchanged):
+            return True
         refused = self._tensors.nonfinite.refused
         return agree_are_new(exchanged, refused, self.optimizer.process_set, self.compressor.timeout_seconds)
 

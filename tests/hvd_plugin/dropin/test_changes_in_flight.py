@@ -121,6 +121,49 @@ def test_hooks_that_run_before_the_exchange_may_change_gradients(hvd: Any) -> No
     assert_equal_on_all_ranks(hvd, weights(model))
 
 
+class Joined(nn.Module):
+    """Parameters that are used joined together: torch gives them gradients that share memory and counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ParameterList(torch.randn(10, 60).mul(0.1) for _ in range(3))
+        self.biases = nn.ParameterList(torch.zeros(10) for _ in range(3))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(inputs, torch.cat(list(self.parts)), torch.cat(list(self.biases)))
+
+
+@on_ranks
+def test_gradients_that_share_memory_with_each_other_may(hvd: Any) -> None:
+    for passes in (1, 2):
+        torch.manual_seed(0)
+        model = Joined()
+        optimizer = distribute(hvd, model, laplace(), backward_passes_per_step=passes)
+        for step in range(3):
+            optimizer.zero_grad()
+            for part in range(passes):
+                loss_of(model, passes * step + part, hvd.rank()).backward()
+            assert model.parts[0].grad is not None
+            optimizer.step()
+        assert_equal_on_all_ranks(hvd, weights(model))
+
+
+@on_ranks
+def test_gradients_in_one_flat_buffer_may(hvd: Any) -> None:
+    model = perceptron()
+    optimizer = distribute(hvd, model, laplace())
+    flat = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
+    parts = flat.split([parameter.numel() for parameter in model.parameters()])
+    for parameter, part in zip(model.parameters(), parts, strict=True):
+        parameter.grad = part.view_as(parameter)
+    for step in range(3):
+        flat.zero_()
+        loss_of(model, step, hvd.rank()).backward()
+        optimizer.step()
+    twin = perceptron()
+    assert_same(weights(model), train(hvd, twin, distribute(hvd, twin, laplace()), steps=3))
+
+
 @on_ranks
 def test_gradients_whose_elements_share_memory(hvd: Any) -> None:
     model = perceptron()

@@ -126,6 +126,22 @@ def test_gradients_set_to_none_after_synchronize_are_dropped(hvd: Any) -> None:
 
 
 @on_ranks
+def test_a_rank_without_a_backward_pass_keeps_pace_after_a_skipped_step(hvd: Any) -> None:
+    """It has nothing to ask the others, which do not expect to be asked."""
+    for set_to_none in (True, False):
+        model = perceptron()
+        optimizer = distribute(hvd, model, laplace())
+        loss_of(model, 0, hvd.rank()).backward()
+        optimizer.synchronize()  # and no step
+        for step in range(1, 4):
+            model.zero_grad(set_to_none=set_to_none)
+            if hvd.rank() or step != 1:
+                loss_of(model, step, hvd.rank()).backward()
+            optimizer.step()
+        assert_equal_on_all_ranks(hvd, weights(model))
+
+
+@on_ranks
 def test_gradients_set_by_hand_after_a_skipped_step_are_new(hvd: Any) -> None:
     """Also where only one of them is a new tensor, and where step() does the exchanging."""
     model = perceptron()
