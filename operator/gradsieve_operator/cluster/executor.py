@@ -142,7 +142,13 @@ class Executor:
             await self._api.delete(where, uid=action.uid, grace=action.grace)
         else:
             notes = {resources.TRUST_ANNOTATION: action.trust}
-            await self._api.annotate(where, uid=action.uid, annotations=notes)
+            try:
+                await self._api.annotate(where, uid=action.uid, annotations=notes)
+            except ApiError as error:
+                if not error.refusal:
+                    raise
+                # A hint that saves a minute, which must not keep everything else from being done.
+                _log.warning("%s/%s: not marked: %s", job.namespace, action.name, error)
 
     async def _certify(
         self, action: IssueCertificates | RenewCertificates, job: HorovodJob, memory: Memory
@@ -198,10 +204,11 @@ async def write_status(api: Api, where: str, uid: str, change: Mapping[str, Any]
     """Merge ``change`` into the status of the job at ``where``, if it is as it was when it was looked at.
 
     What was decided by an operator that has stood still, or been cut off, must not undo what its successor
-    has recorded meanwhile.
+    has recorded meanwhile. An earlier version's record goes once the answer shows that there is a new one.
 
     Raises:
         JobChanged: it is not.
+        OperatorError: the server drops the record; without one, a job would be begun again and again.
     """
     body = {"metadata": {"uid": uid, "resourceVersion": memory.version}, "status": dict(change)}
     try:
@@ -210,4 +217,12 @@ async def write_status(api: Api, where: str, uid: str, change: Mapping[str, Any]
         if error.status == 409:
             raise JobChanged(str(error)) from error
         raise
-    memory.version = str(written["metadata"]["resourceVersion"])
+    memory.version, status = str(written["metadata"]["resourceVersion"]), written.get("status") or {}
+    if "record" not in change:
+        return
+    if status.get("record") != change["record"]:
+        raise OperatorError(
+            "the API server does not keep status.record: apply the CustomResourceDefinitions of this version"
+        )
+    if "progress" in status:
+        await write_status(api, where, uid, {"progress": None}, memory)

@@ -39,7 +39,7 @@ class Fence:
         class Fenced(aiohttp.ClientRequest):
             async def send(self, conn: Connection) -> aiohttp.ClientResponse:
                 """Send, now that there is a connection and nothing is left to wait for."""
-                reads = self.method in _READS or self.url.path.startswith(_LEASES)
+                reads = self.method in _READS or _LEASES in self.url.path
                 if not reads and not fence.may_write():
                     raise NotLeading(
                         f"{self.method} {self.url.path}: not sent, the Lease was not renewed lately"

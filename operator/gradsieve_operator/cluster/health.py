@@ -15,6 +15,7 @@ UNHEARD_SECONDS = 30.0
 """A replica that has not reached the API server for so long could not take over."""
 
 MOST_CONNECTIONS = 64
+_SETTLED_SECONDS = 0.05
 
 Ages = Callable[[], Mapping[str, float]]
 
@@ -50,15 +51,21 @@ async def serving_health(listen: str, ages: Ages, silences: Ages) -> AsyncIterat
     runner = web.AppRunner(application, handle_signals=False, access_log=None)
     await runner.setup()
 
+    loop = asyncio.get_running_loop()
+
+    def make_room() -> None:
+        assert runner.server is not None
+        for oldest in runner.server.connections[:-MOST_CONNECTIONS]:
+            oldest.force_close()
+
     def let_in() -> asyncio.Protocol:
         assert runner.server is not None
-        there = runner.server.connections
-        if len(there) >= MOST_CONNECTIONS:
-            there[0].force_close()
+        # A little later: connections are accepted in batches, of which the server knows only afterwards.
+        loop.call_later(_SETTLED_SECONDS, make_room)
         return runner.server()
 
     host, _, port = listen.rpartition(":")
-    server = await asyncio.get_running_loop().create_server(let_in, host, int(port))
+    server = await loop.create_server(let_in, host, int(port))
     try:
         yield
     finally:

@@ -93,7 +93,8 @@ class Observer:
         memory.expire()
         (job, invalid), status = self._parse(body), body.get("status") or {}
         progress = self._progress(job, status)
-        found = await self._pods(job)
+        # What is seen is judged by the time at which it was seen: asking a coordinator may take a while.
+        found, now = await self._pods(job), time.time()
         departed = memory.last_seen.listed(found)
         pods, surplus = part_surplus(found, progress)
         if progress.started is None or not memory.secrets:
@@ -101,7 +102,7 @@ class Observer:
         held, leader = memory.held, _leader(pods) if _speaks(job, progress) else None
         coordinator = self._coordinator(job, leader, memory)
         nodes = self._planning.states() if self._planning is not None else None
-        known = certificates_delivered(job, memory, time.time())
+        known = certificates_delivered(job, memory, now)
         answer, silence, unanswered = await self._ask(leader, coordinator, nodes, known=known)
         unresolved = ""
         try:
@@ -123,7 +124,7 @@ class Observer:
             place=self._placer(job, progress),
             neighbours=self._neighbours,
             refused=memory.refused,
-            now=time.time(),
+            now=now,
             invalid=invalid,
             unresolved=unresolved,
             silence=silence,

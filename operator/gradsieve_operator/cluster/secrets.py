@@ -17,23 +17,25 @@ _DELIVERY_SECONDS = 120.0
 
 
 async def read_secrets(api: Api, job: HorovodJob, memory: Memory) -> None:
-    """Take note of what the job's Secrets hold; each version of one is read once.
+    """Take note of what the job's Secrets hold, of all of them or of none; each version of one is read once.
 
     Raises:
         ApiError: the server did not answer.
     """
-    memory.secrets, memory.context = {}, None
+    secrets = {}
     for name in resources.secret_names(job):
         found = await api.find(path("v1", "secrets", job.namespace, name))
         if found is None or not resources.owned(found, job.uid):
             continue
-        memory.secrets[name] = found
+        secrets[name] = found
         version = "{uid}/{resourceVersion}".format_map(found["metadata"])
         if memory.contents.get(name, ("", None))[0] != version:
             # Hundreds of certificates take a noticeable time, which the other jobs should not wait for.
             contents = await asyncio.to_thread(resources.read_secret, job, name, found)
             memory.contents[name] = version, contents
-    memory.held = resources.held(job, {name: memory.contents[name][1] for name in memory.secrets})
+    # Not before all are there: of some alone it would follow that the others are lost.
+    memory.secrets, memory.context = secrets, None
+    memory.held = resources.held(job, {name: memory.contents[name][1] for name in secrets})
 
 
 def operator_context(job: HorovodJob, memory: Memory) -> ssl.SSLContext | None:

@@ -38,14 +38,14 @@ def record(progress: Progress) -> dict[str, Any]:
     """Return the part of a job's status that holds ``progress``: one line of JSON, without what is unset.
 
     A text, not a field for each number: it is for nobody else to read, and ``kubectl describe`` shows it as
-    one line. Earlier versions kept it in the fields of ``status.progress``, which the first record removes.
+    one line. Earlier versions kept it in the fields of ``status.progress``.
     """
     told = {
         _spelled(field.name): _plain(getattr(progress, field.name))
         for field in fields(progress)
         if getattr(progress, field.name) != field.default
     }
-    return {"record": json.dumps(told, separators=(",", ":")), "progress": None}
+    return {"record": json.dumps(told, separators=(",", ":"))}
 
 
 def recall(status: Mapping[str, Any]) -> Progress:
