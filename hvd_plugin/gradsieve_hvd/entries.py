@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +14,7 @@ from torch.nn import Parameter
 from gradsieve import CompressionConfig, LayerCompressor, Policy, Velocity
 
 from .exchange import Allgather
+from .running_clock import RUNNING
 
 if TYPE_CHECKING:
     from .transaction import Transaction
@@ -106,4 +106,4 @@ class Ticket:
     gather: Allgather | None = None
     repeated: bool = False
     version: int = 0  # of the gradient when its exchange began: torch's count of changes in place
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=RUNNING.seconds)

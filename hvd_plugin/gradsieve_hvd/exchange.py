@@ -15,6 +15,8 @@ from torch import Tensor
 
 from gradsieve.errors import ExchangeError
 
+from .running_clock import RUNNING
+
 _POLL_SECONDS = 0.001  # sleeping leaves the core to ranks that still compute; Horovod's own wait spins
 _SHUTDOWN_GRACE_SECONDS = 20.0
 
@@ -29,7 +31,7 @@ class Allgather:
         import horovod.torch as hvd
 
         self.name = name
-        self.started = time.monotonic()
+        self.started = RUNNING.seconds()
         self._handle = hvd.allgather_async(payload, name=f"gradsieve.{kind}.{name}", process_set=process_set)
 
     def finished(self) -> bool:
@@ -60,8 +62,10 @@ class Allgather:
         return gathered
 
     def overdue(self, timeout: float) -> bool:
-        """Whether it is unfinished ``timeout`` seconds after its start."""
-        return time.monotonic() - self.started > timeout and not self.finished()
+        """Whether it is unfinished ``timeout`` seconds after its start, those that this process was stopped
+        apart.
+        """
+        return RUNNING.seconds() - self.started > timeout and not self.finished()
 
 
 def handle_finished(handle: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from . import seam
 from .entries import Ticket
 from .exchange import handle_finished, missing_message
+from .running_clock import RUNNING
 
 _LOOK_SECONDS = 1.0
 _SHUTDOWN_GRACE_SECONDS = 20.0
@@ -33,7 +34,7 @@ def overdue(optimizer: Any, tickets: Iterable[Ticket], timeout: float) -> list[s
 
     A collective that has meanwhile been waited for counts as finished. Callable from any thread.
     """
-    old = (ticket for ticket in tickets if ticket.started < time.monotonic() - timeout)
+    old = (ticket for ticket in tickets if ticket.started < RUNNING.seconds() - timeout)
     return [ticket.entry.name for ticket in old if not _finished(optimizer, ticket)]
 
 
@@ -62,6 +63,7 @@ def _look(reference: weakref.ref[Watched], timeout: float) -> None:
     overdue_before = False
     while True:
         time.sleep(_LOOK_SECONDS)
+        RUNNING.seconds()  # so that it goes on while nobody waits
         watched = reference()
         if watched is None:
             return
