@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,8 @@ from kubernetes import client
 KINDS = "pods,secrets,services,configmaps,networkpolicies,serviceaccounts"
 LEFT_OVER_KINDS = f"{KINDS},endpointslices,leases,horovodjobs"
 OURS = "gradsieve.io/job"
+_STEP_LINE = re.compile(r" step \d+ loss ")
+_SHOWN_LINES = 60
 
 
 def group(name: str, replicas: int, image: str, command: list[str], **fields: Any) -> dict[str, Any]:
@@ -232,4 +235,6 @@ class Job:
                     raise
             time.sleep(0.3)
         seen = self.kubectl("get", "hvj,pods,events", "-o", "wide")
-        raise AssertionError(f"{what}: not within {seconds:.0f} s\n{seen}")
+        said = [line for line in self.log("--timestamps").splitlines() if not _STEP_LINE.search(line)]
+        told = "\n".join([seen, *said[-_SHOWN_LINES:]])
+        raise AssertionError(f"{what}: not within {seconds:.0f} s\n{told}")

@@ -6,7 +6,9 @@ import asyncio
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from horovod.runner.common.util.hosts import SlotInfo
@@ -22,13 +24,19 @@ from gradsieve_hvd.launcher.python_command import rank_command
 
 _END_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
+_DISCOVERY_SECONDS = 1.5
+"""Within this time Horovod's driver has seen which hosts there are: it looks once per second."""
 _ELASTIC_SECONDS = 600
 """How long survivors wait for hosts to take the place of lost ones; Horovod's own default."""
 
 
-def horovod_host(incarnation: Incarnation) -> str:
-    """Name of an incarnation among Horovod's hosts: it never uses a host again that it has lost."""
-    return f"{incarnation.host}.{incarnation.uid}"
+def horovod_host(incarnation: Incarnation, start: int = 0) -> str:
+    """Name of an incarnation among Horovod's hosts: it never uses a host again that it has lost.
+
+    start: how many times ranks were started on it before this one.
+    """
+    name = f"{incarnation.host}.{incarnation.uid}"
+    return f"{name}.{start}" if start else name
 
 
 def slot_environment(slot: SlotInfo, address: str, port: int) -> dict[str, str]:
@@ -70,7 +78,9 @@ class GlooRanks:
         self._statuses: dict[tuple[str, int], int] = {}
         self._current: list[tuple[str, int]] = []
         self._runs: dict[tuple[str, int], RemoteRun] = {}
-        self._host_was_lost = False
+        self._host_was_lost = asyncio.Event()  # since the ranks were numbered
+        self._roster: Roster = setting.roster
+        self._starts: Counter[Incarnation] = Counter()
 
     async def run(self) -> End:
         """Start all ranks, and wait until Horovod's driver says that they have ended, or one has failed.
@@ -79,6 +89,8 @@ class GlooRanks:
         2. A rank fails on a host that is still there, and no host is lost either: the job has failed.
         3. A host is lost: the others meet again without it, or with its successor; if they cannot, the ranks
            have failed because of the loss.
+        4. A rank fails because another host is lost (Horovod as PyPI has it may abort then): it is started
+           anew, and the others take it in.
         """
         rendezvous = Rendezvous(lambda plan: self._soon(self._assigned, list(plan)))
         fewest = self._setting.roster.fewest_ranks
@@ -103,19 +115,21 @@ class GlooRanks:
             await asyncio.wait({self._in_thread(driver.stop)}, timeout=_END_SECONDS)
 
     def hosts_changed(self, roster: Roster) -> None:
-        """Tell Horovod which hosts there are; it looks once per second."""
+        """Tell Horovod which hosts there are."""
+        self._roster = roster
         found = {place.host: self._setting.registry.admitted(place.host) for place in roster.hosts}
         slots = {}
         for place in roster.hosts:
             incarnation = found[place.host]
             if incarnation is not None:
-                self._hosts[horovod_host(incarnation)] = incarnation
-                slots[horovod_host(incarnation)] = place.slots
+                name = horovod_host(incarnation, self._starts[incarnation])
+                self._hosts[name] = incarnation
+                slots[name] = place.slots
         self._discovery.set(slots)
 
     def host_lost(self) -> None:
         """Remember that what fails now may fail because of this."""
-        self._host_was_lost = True
+        self._host_was_lost.set()
 
     def _drive(self, driver: Driver) -> str | None:
         # On all hosts that are here: one may have been lost since the roster was complete.
@@ -156,18 +170,38 @@ class GlooRanks:
     async def _ended(self, slot: SlotInfo, run: RemoteRun) -> int:
         status = run.ended.result()
         self._statuses[slot.hostname, slot.local_rank] = status
-        if status and self._setting.registry.admitted(run.incarnation.host) == run.incarnation:
-            # A rank that loses its peers may fail before the loss of their host is known.
-            await asyncio.sleep(RECONNECT_SECONDS + 1.0)
-            if not self._host_was_lost and not self._failed.done():
+        if status and self._is_current(slot.hostname, run.incarnation):
+            if await self._was_host_lost():
+                await self._start_again(slot.hostname, run.incarnation)
+            elif not self._failed.done():
                 why = run.error or f"rank {slot.rank} on {run.incarnation.host} exited with status {status}"
                 self._failed.set_result(End(status, why))
         return status
 
+    def _is_current(self, name: str, incarnation: Incarnation) -> bool:
+        """Whether Horovod may use the host by this name: it is there, and was not given another one."""
+        there = self._setting.registry.admitted(incarnation.host) == incarnation
+        return there and name == horovod_host(incarnation, self._starts[incarnation])
+
+    async def _was_host_lost(self) -> bool:
+        """A rank that loses its peers may fail before the loss of their host is known."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._host_was_lost.wait(), RECONNECT_SECONDS + 1.0)
+        return self._host_was_lost.is_set()
+
+    async def _start_again(self, name: str, incarnation: Incarnation) -> None:
+        """Give a host whose ranks have failed another name, before Horovod hears of the failure and numbers
+        the ranks: it would do without the host for ever.
+        """
+        if self._driver is not None and self._is_current(name, incarnation):
+            self._starts[incarnation] += 1
+            self.hosts_changed(self._roster)
+            await asyncio.sleep(_DISCOVERY_SECONDS)
+
     def _assigned(self, plan: list[SlotInfo]) -> None:
         """Ranks were numbered: at the start, or because hosts came or went."""
         self._current = [(slot.hostname, slot.local_rank) for slot in plan]
-        self._host_was_lost = False
+        self._host_was_lost.clear()
         first = next(slot.hostname for slot in plan if slot.rank == 0)
         self._setting.assigned(self._hosts[first].host)
 

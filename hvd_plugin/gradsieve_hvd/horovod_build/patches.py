@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gradsieve.errors import BuildError
 
-RECIPE = 3
+RECIPE = 4
 """Part of the cache's key: raise it when the patches or the flags change what is built."""
 
 
@@ -80,6 +80,24 @@ PATCHES = (
         lambda _standard: (
             '  GLOO_ENFORCE_EQ(rv, 0, "HOROVOD_GLOO_IFACE is not set, and this host\'s name ", '
             'attr.hostname, " does not resolve: ", gai_strerror(rv));'
+        ),
+    ),
+    # A rank whose operation has failed, because another was lost, went on and negotiated the next ones over
+    # the same connections. Those that had not noticed yet took its messages for parts of the operation: too
+    # long a one ended their process, a shorter one went into their gradients.
+    Patch(
+        "horovod/common/operations.cc",
+        "    status = Status::UnknownError(ex.what());",
+        lambda _standard: (
+            "    status = Status::UnknownError(ex.what());\n"
+            "    if (horovod_global.control_operation == LibType::GLOO &&\n"
+            "        dynamic_cast<const std::runtime_error*>(&ex) != nullptr) {\n"
+            "      for (auto& e : entries) {\n"
+            "        timeline.End(e.tensor_name, nullptr);\n"
+            "        e.FinishWithCallback(status);\n"
+            "      }\n"
+            "      throw;\n"
+            "    }"
         ),
     ),
     # Debugging symbols would be most of the library's 65 MiB, and nobody looks at them.

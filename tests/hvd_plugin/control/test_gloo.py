@@ -1,6 +1,7 @@
 """Gloo: Horovod's elastic driver over agents; survivors go on in place, newcomers join."""
 
 import asyncio
+import os
 import signal
 import time
 
@@ -31,6 +32,8 @@ from horovod.torch.elastic import run
 hvd.init()
 host, generation = os.environ["GRADSIEVE_HOST"], os.environ["GRADSIEVE_JOB_GENERATION"]
 print("starts", host, "generation", generation, flush=True)
+with open(f"{sys.argv[1]}-{host}-{hvd.local_rank()}", "w") as file:
+    file.write(str(os.getpid()))
 
 @run
 def train(state):
@@ -75,6 +78,23 @@ def test_survivors_go_on_in_place_and_a_successor_joins_them(spread_job):
     assert min(steps(coordinator, 3)) - before <= 5, "no more than the last step was done again"
     for host in ("h0", "h2"):
         assert hosts[host].process.poll() is None
+
+
+def test_a_survivor_that_fails_with_a_lost_host_is_started_anew(job):
+    enough = job.folder / "enough"
+    agents = {host: job.agent(host, slots=2 if host == "h2" else 1) for host in ("h0", "h1", "h2")}
+    options = ("--gloo", "--hosts", "h0,h1,h2:2", "--min-hosts", "1")
+    coordinator = job.coordinator(*options, "--", "python", "-c", ELASTIC, str(enough))
+    coordinator.wait_for("size 4", 150)
+    agents["h1"].signal(signal.SIGKILL)
+    # As Horovod from PyPI may do then.
+    os.kill(int(enough.with_name("enough-h2-0").read_text()), signal.SIGABRT)
+    coordinator.wait_for("size 3 host h2", 150)
+    enough.touch()
+    assert coordinator.wait(60) == 0, coordinator.text()
+    starts = sorted(line.split(" ", 1)[1] for line in coordinator.lines("[") if "starts" in line)
+    assert starts == [f"starts {host} generation 1" for host in ("h0", "h1", "h2", "h2", "h2", "h2")]
+    assert agents["h2"].process.poll() is None
 
 
 def test_horovod_reduces_across_three_hosts(spread_job):

@@ -32,6 +32,8 @@ GLOO_CONTEXT = """  assert(global_context.IsEnabled());
 GLOO_DEVICE = """  GLOO_ENFORCE_NE(rv, -1, strerror(errno));
   GLOO_ENFORCE_NE(rv, -1);
 """
+OPERATIONS = """    status = Status::UnknownError(ex.what());
+"""
 
 
 @pytest.fixture
@@ -42,6 +44,7 @@ def source(tmp_path):
         "horovod/torch/CMakeLists.txt": TORCH,
         "horovod/common/ops/cuda/CMakeLists.txt": CUDA,
         "horovod/common/process_set.cc": PROCESS_SETS,
+        "horovod/common/operations.cc": OPERATIONS,
         "horovod/common/gloo/gloo_context.cc": GLOO_CONTEXT,
         "third_party/gloo/gloo/transport/tcp/device.cc": GLOO_DEVICE,
     }
