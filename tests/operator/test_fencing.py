@@ -2,14 +2,16 @@
 
 import time
 
+import aiohttp
 import horovod_jobs as jobs
 import pytest
+from aiohttp import web
 from operator_in_memory import JOB, running, until
 
 from gradsieve_operator.cluster import lease as module
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api, ApiError
-from gradsieve_operator.cluster.fence import Fence
+from gradsieve_operator.cluster.fence import Fence, NotLeading
 from gradsieve_operator.cluster.lease import Lease
 
 PODS, LEASES = "/pods/", "/leases/"
@@ -57,6 +59,27 @@ async def test_after_it_stood_still_nothing_is_written_before_the_lease_is_renew
     async with running(namespace="system", identity="one"):
         await until(lambda: len(server.all("v1/pods")) == 3)
     assert LEASES in server.writes[stood[0]], "the first write after it stood still"
+
+
+async def test_a_server_behind_a_path_gets_the_lease_as_well(unused_tcp_port_factory):
+    port, seen = unused_tcp_port_factory(), []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        seen.append(f"{request.method} {request.path}")
+        return web.Response()
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    fence = Fence()
+    fence.may_write = lambda: False
+    behind = f"http://127.0.0.1:{port}/k8s/clusters/c-1"
+    async with aiohttp.ClientSession(request_class=fence.request_class()) as session:
+        await session.put(f"{behind}/apis/coordination.k8s.io/v1/namespaces/system/leases/one")
+        with pytest.raises(NotLeading):
+            await session.put(f"{behind}/api/v1/namespaces/research/pods/one")
+    await runner.cleanup()
+    assert seen == ["PUT /k8s/clusters/c-1/apis/coordination.k8s.io/v1/namespaces/system/leases/one"]
 
 
 async def test_reads_and_the_lease_itself_are_not_held_back(server, clock):

@@ -233,3 +233,23 @@ async def test_a_write_that_fails_in_between_is_made_up_for(server, monkeypatch)
         server.before = once
         await until(lambda: len(failed) == 2 and sound(server))
     assert len(server.all("v1/pods")) == 3
+
+
+async def test_a_pod_that_may_not_be_annotated_does_not_keep_the_rest_from_being_done(server, monkeypatch):
+    monkeypatch.setattr(memory_module, "_TRUST_SECONDS", 0.7)
+    refused = []
+
+    def no_annotations(request):
+        if request.method.value.upper() == "PATCH" and "/pods/" in request.url.path:
+            refused.append(request.url.path)
+            raise kmock_library.KubernetesError(status=403, reason="Forbidden", message="pods are sealed")
+
+    async with running() as operator:
+        await placed(server)
+        server.before = no_annotations
+        delete(server, OPERATOR)
+        await until(lambda: bool(refused) and sound(server))
+        server.objects[JOB, "research", "digits"].patch({"spec": {"suspend": True}})
+        operator.queue.add(("research", "digits"))
+        await until(lambda: not server.all("v1/pods"))
+    assert "ReconcileError" not in conditions(server)
