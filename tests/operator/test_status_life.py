@@ -109,6 +109,33 @@ def test_too_many_restarts_fail_the_job_with_the_reason():
     assert not job.holds("Complete")
 
 
+def test_a_job_that_ended_well_has_the_exit_status_0_and_none_before():
+    job = Watched(jobs.group("a", 2)).until(lambda job: job.holds("Running"))
+    assert "exitCode" not in job.status
+    job.until(lambda job: job.holds("Complete"))
+    assert job.status["exitCode"] == 0
+
+
+def test_a_program_that_failed_leaves_its_exit_status_also_after_its_pods_are_gone():
+    job = Watched(jobs.group("a", 2), runPolicy={"backoffLimit": 0}).until(lambda job: job.holds("Running"))
+    job.it.kill("digits-coordinator-1", exit_code=3)
+    job.until(lambda job: job.holds("Failed"))
+    assert job.status["exitCode"] == 3
+    job.it.pods.clear()
+    job.step()
+    assert job.status["exitCode"] == 3
+
+
+def test_a_job_that_a_deadline_ended_has_no_exit_status_whatever_its_coordinator_ends_with_then():
+    job = Watched(jobs.group("a", 2), runPolicy={"activeDeadlineSeconds": 60})
+    job.it.length = 1000
+    job.until(lambda job: job.holds("Failed"))
+    for name in [name for name, pod in job.it.pods.items() if pod.role == "coordinator"]:
+        job.it.kill(name, exit_code=143)
+    job.step()
+    assert "exitCode" not in job.status
+
+
 def test_a_suspended_job_is_called_so_once_its_pods_are_gone():
     job = Watched(jobs.group("a", 2)).until(lambda job: job.holds("Running"))
     job.it.body["spec"]["suspend"] = True

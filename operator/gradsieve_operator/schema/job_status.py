@@ -16,6 +16,7 @@ from gradsieve_operator.spec.values import (
 
 _MANY = 2**53 - 1  # the API server keeps limits as floats, and refuses every value if one is none of int64
 _MAX_RESTARTS = 2**31 - 1
+_MAX_STATUS = 2**31 - 1  # what Kubernetes itself keeps
 _LONGEST_RECORD = 64 * 1024
 _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _TYPE = re.compile(r"[A-Z][A-Za-z0-9]*")
@@ -29,6 +30,9 @@ def job_status() -> Schema:
             "observedGeneration": number("The metadata.generation that it is about.", 0, _MANY),
             "startTime": time("When its pods were first created; anew after a suspension."),
             "completionTime": time("When it ended."),
+            "exitCode": number(
+                "Exit status of its program; unset if that did not end by itself.", 0, _MAX_STATUS
+            ),
             "restartCount": number("Restarts, whatever for.", 0, _MAX_RESTARTS),
             "desired": number("Workers that there shall be.", 0, MAX_WORKERS),
             "ready": number("Workers that are ready.", 0, MAX_WORKERS),

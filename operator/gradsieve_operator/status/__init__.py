@@ -44,6 +44,7 @@ def job_status(
         "observedGeneration": job.generation,
         "startTime": written(progress.started),
         "completionTime": written(progress.finished),
+        "exitCode": summary.exit_code(world, decision, previous),
         "restartCount": progress.restarts,
         "desired": job.workers,
         "ready": summary.workers_ready(world),

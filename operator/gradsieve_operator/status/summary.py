@@ -7,6 +7,7 @@ from typing import Any
 
 from gradsieve_operator import contract
 from gradsieve_operator.decide import Decision, Pod, World
+from gradsieve_operator.decide.members import newest
 from gradsieve_operator.decide.world import timestamp
 from gradsieve_operator.status.times import written
 
@@ -86,6 +87,23 @@ def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
         "committedStep": coordinator.committed_step,
         "slowestWorker": slowest,
     }
+
+
+def exit_code(world: World, decision: Decision, previous: Mapping[str, Any]) -> int | None:
+    """Return ``status.exitCode``: what the program ended with; None for a job that did not end by itself.
+
+    The coordinator ends with the program's status. It is read when the end is decided: cleaning up then ends
+    coordinators that wait for orders, and their status says nothing about the program.
+    """
+    if decision.progress.finished is None:
+        return None
+    if decision.progress.succeeded:
+        return 0
+    if decision.ended is None:
+        return previous.get("exitCode")
+    coordinator = newest(world.pods).get(contract.COORDINATOR_HOST)
+    # 0 is no status of a job that failed: its ranks ended well, and then something else was lost.
+    return (coordinator.exit_code or None) if coordinator is not None else None
 
 
 def workers_ready(world: World) -> int:
