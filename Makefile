@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup test e2e lint format demo clean
+.PHONY: help setup test e2e manifests lint format demo clean
 
 PYTHON ?= python3
 DEMO_FLAGS ?=
@@ -56,6 +56,10 @@ test: setup  ## all tests but those on a cluster
 e2e: setup  ## tests on a real Kubernetes on this machine: root, Go and some Debian packages
 	@PYTHONPATH=tests/e2e $(BIN)/python -m cluster build
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/e2e
+
+manifests: setup  ## manifests/ from the schemas and the chart, by the Helm of the test cluster (Go 1.26)
+	@$(BIN)/python -m gradsieve_operator.schema manifests/crds
+	PYTHONPATH=tests/e2e $(BIN)/python -m helm_chart
 
 lint: setup  ## ruff, mypy --strict, import rules, Dockerfiles
 	@$(BIN)/ruff check .

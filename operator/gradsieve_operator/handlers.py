@@ -15,14 +15,15 @@ from gradsieve_operator.cluster.operator import Operator, Options
 _REQUEST_SECONDS = 30.0
 _WORKERS = 4
 
-operator = Operator(Options.read(os.environ))
+_OPTIONS = Options.read(os.environ)
+operator = Operator(_OPTIONS)
 
 
 # kopf would try again for ever, in a process that looks alive; one that ends is started anew by its kubelet.
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     """Configure kopf, then wait to be the leader: kopf watches nothing before this returns."""
-    configure(settings)
+    configure(settings, _OPTIONS)
     await operator.start()
 
 
@@ -52,12 +53,19 @@ async def pod_seen(
     operator.pod_seen(namespace or "", labels[contract.LABEL_JOB], body)
 
 
-def configure(settings: kopf.OperatorSettings) -> None:
+def configure(settings: kopf.OperatorSettings, options: Options) -> None:
     """Set what differs from kopf's defaults.
 
     Nothing of kopf is left on objects: handlers of events need neither finalizers nor annotations. Should a
     later handler need them, they are ours by name and not shared with other operators.
+
+    Args:
+        settings: kopf's.
+        options: how the operator runs.
     """
+    # Where namespaces are named, kopf takes the names as they are: to watch for namespaces and for kinds that
+    # come later it would need rights in the whole cluster.
+    settings.scanning.disabled = bool(options.namespaces)
     settings.persistence.finalizer = f"{contract.GROUP}/operator"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=contract.GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=contract.GROUP)

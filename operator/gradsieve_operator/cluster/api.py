@@ -26,6 +26,7 @@ _SILENCE_SECONDS = 90.0
 
 _PLURALS = {
     "ConfigMap": "configmaps",
+    "CustomResourceDefinition": "customresourcedefinitions",
     "Lease": "leases",
     "NetworkPolicy": "networkpolicies",
     "Node": "nodes",
@@ -64,10 +65,10 @@ def path(api_version: str, plural: str, namespace: str | None = None, name: str 
 
 
 def path_of(manifest: Mapping[str, Any]) -> str:
-    """Return the path of one of our children."""
+    """Return the path of one of our children, or of a CustomResourceDefinition."""
     metadata = manifest["metadata"]
     plural = _PLURALS[manifest["kind"]]
-    return path(manifest["apiVersion"], plural, metadata["namespace"], metadata["name"])
+    return path(manifest["apiVersion"], plural, metadata.get("namespace"), metadata["name"])
 
 
 class Api:
@@ -150,7 +151,7 @@ class Api:
             ) from error
 
     async def apply(self, manifest: Manifest) -> Manifest:
-        """Make or change a child by server-side apply, as our field manager."""
+        """Make or change an object by server-side apply, as our field manager."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._call("PATCH", path_of(manifest), manifest, query, "application/apply-patch+yaml")
 
