@@ -10,7 +10,7 @@ DEMO_FLAGS ?=
 PYTEST_FLAGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := hvd,build,link,launch,operator,demo,dev
+EXTRAS := hvd,build,link,launch,operator,client,demo,dev
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

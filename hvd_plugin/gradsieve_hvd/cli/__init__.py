@@ -28,6 +28,9 @@ _SUBCOMMANDS = {
     "report": ("gradsieve_hvd.report.command", "Show what gradients of real training look like."),
     "reproduce": ("gradsieve_hvd.reproduce.command", "Put the papers' headline claims to the test."),
     "run": ("gradsieve_hvd.launcher.command", "Run a command on several ranks, also on emulated links."),
+    # By name only, as all that plug-in and operator share.
+    "submit": ("gradsieve_operator.client.submit_command", "Train a program on a Kubernetes cluster."),
+    "top": ("gradsieve_operator.client.top_command", "Watch the jobs of a Kubernetes cluster."),
 }
 
 

@@ -1,0 +1,63 @@
+"""`gradsieve submit --dry-run` and `gradsieve top --once`, as people call them."""
+
+import asyncio
+import subprocess
+import sys
+
+import horovod_jobs as jobs
+import yaml
+from operator_in_memory import JOB
+
+
+def called(*words):
+    """Run the command in a process of its own, as it is meant to be."""
+    return subprocess.run(
+        [sys.executable, "-m", "gradsieve_hvd.cli", *words], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_dry_run_without_any_cluster_prints_job_and_config_map(tmp_path):
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    asked = ["--kubeconfig", "/nowhere", "--image", "i:1", "--workers", "4", "--gpu", "A100", "--dry-run"]
+    done = called("submit", str(tmp_path / "train.py"), *asked, "first", "--", "--epochs", "3")
+    assert done.returncode == 0, done.stderr
+    found, program = yaml.safe_load_all(done.stdout)
+    container = found["spec"]["workerGroups"][0]["template"]["spec"]["containers"][0]
+    assert container["command"] == ["python3", "/workspace/train.py", "first", "--epochs", "3"]
+    assert found["spec"]["scheduling"]["gpuProducts"] == ["A100"]
+    assert program["data"] == {"train.py": "print('hello')\n"}
+    assert "    print('hello')\n" in done.stdout, "as a text that people can read"
+    assert "--gpu is taken for the whole name" in done.stderr
+
+
+def test_without_a_cluster_nothing_is_submitted_and_it_is_said_how_to_name_one(tmp_path):
+    (tmp_path / "train.py").touch()
+    done = called("submit", str(tmp_path / "train.py"), "--image", "i:1", "--kubeconfig", "/nowhere")
+    assert done.returncode == 1
+    assert "Name a kubeconfig by --kubeconfig or KUBECONFIG" in done.stderr
+
+
+def test_a_program_that_is_too_large_is_refused_before_anything_is_made(tmp_path):
+    (tmp_path / "train.py").write_text("x" * 2**20)
+    done = called("submit", str(tmp_path / "train.py"), "--image", "i:1", "--dry-run")
+    assert done.returncode == 1
+    assert "into the image or onto a volume" in done.stderr
+
+
+async def test_top_once_prints_a_table_of_one_namespace_or_of_all(server):
+    server.objects[JOB, "research", "digits"] = jobs.body()
+    server.objects[JOB, "other", "words"] = jobs.body(name="words", namespace="other")
+    done = await asyncio.to_thread(called, "top", "--once", "-n", "research")
+    header, row = done.stdout.splitlines()
+    assert header.split()[:3] == ["NAMESPACE", "NAME", "STATE"]
+    assert row.split()[:4] == ["research", "digits", "-", "worker:0/2"]
+    everywhere = await asyncio.to_thread(called, "top", "-A")
+    assert [line.split()[1] for line in everywhere.stdout.splitlines()] == ["NAME", "words", "digits"]
+    assert len(header.split()) == len(row.split())
+
+
+async def test_top_says_what_the_api_server_says(server):
+    del server.resources[JOB]
+    done = await asyncio.to_thread(called, "top", "--once")
+    assert done.returncode == 1
+    assert "cannot list the jobs: " in done.stderr
