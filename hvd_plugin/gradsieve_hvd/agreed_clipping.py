@@ -14,7 +14,7 @@ from torch import Tensor
 from gradsieve.global_clipping import GlobalClipping
 
 from . import seam
-from .exchange import MessageGather
+from .transport.horovod_allgather import MessageGather
 
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .entries import Ticket
-from .exchange import gather_bytes
+from .transport.horovod_allgather import gather_bytes
 
 _EMPTY_EXCHANGES = 5
 

@@ -13,8 +13,8 @@ from torch.nn import Parameter
 
 from gradsieve import CompressionConfig, LayerCompressor, Policy, Velocity
 
-from .exchange import Allgather
 from .running_clock import RUNNING
+from .transport.horovod_allgather import Allgather
 
 if TYPE_CHECKING:
     from .transaction import Transaction

@@ -17,7 +17,7 @@ from torch import Tensor
 from gradsieve.errors import NonFiniteGradient
 from gradsieve.kernels.magnitude import all_finite
 
-from .exchange import gather_bytes
+from .transport.horovod_allgather import gather_bytes
 
 _SHOWN = 8
 

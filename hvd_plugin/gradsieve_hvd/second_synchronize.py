@@ -20,7 +20,7 @@ from torch import Tensor
 from gradsieve.kernels.magnitude import all_finite
 
 from .entries import Entry
-from .exchange import gather_bytes
+from .transport.horovod_allgather import gather_bytes
 
 _PROJECTIONS = 4
 _ROW = 4096

@@ -17,8 +17,8 @@ from gradsieve.errors import ExchangeError, RankMismatch
 
 from . import seam
 from .entries import compresses
-from .exchange import gather_bytes
 from .optimizer_order import optimizers_of_this_process, order_problem
+from .transport.horovod_allgather import gather_bytes
 
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor

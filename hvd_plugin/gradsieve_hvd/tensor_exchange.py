@@ -16,10 +16,10 @@ from . import seam
 from .agreed_clipping import AgreedClipping
 from .clipping_watch import ClippingWatch
 from .entries import Entry, Ticket
-from .exchange import Allgather
 from .nonfinite import NonFiniteLog
 from .step_counter import StepCounter
 from .tensors import own_memory, reducible, sparse_values, sum_into, token
+from .transport.horovod_allgather import Allgather
 
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor

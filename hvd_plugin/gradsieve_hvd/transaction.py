@@ -27,7 +27,6 @@ from . import seam
 from .control.plan import has_coordinator
 from .drain import Drain, empty_exchange_seconds
 from .entries import Entry, Phase, Ticket
-from .exchange import wait_for
 from .in_flight import InFlightCheck
 from .second_synchronize import agree_are_new
 from .settings_check import TRANSACTION, compare_settings, settings_of, settings_of_waiting, warn_if_all_dense
@@ -35,6 +34,7 @@ from .step_counter import StepCounter
 from .supported import check_supported, refuse_closure
 from .tensor_exchange import TensorExchange
 from .tensors import token
+from .transport.horovod_allgather import wait_for
 from .watchdog import overdue, watch
 from .weights_check import WeightsCheck
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from . import seam
 from .entries import Ticket
-from .exchange import handle_finished, missing_message
 from .running_clock import RUNNING
+from .transport.horovod_allgather import handle_finished, missing_message
 
 _LOOK_SECONDS = 1.0
 _SHUTDOWN_GRACE_SECONDS = 20.0

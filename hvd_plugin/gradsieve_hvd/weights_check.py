@@ -19,7 +19,7 @@ from gradsieve.bit_hash import bit_hash
 from gradsieve.errors import RankMismatch
 
 from . import seam
-from .exchange import MessageGather, gather_bytes
+from .transport.horovod_allgather import MessageGather, gather_bytes
 
 if TYPE_CHECKING:
     from .compressor import HorovodCompressor

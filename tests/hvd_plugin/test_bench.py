@@ -7,6 +7,7 @@ import torch
 from click.testing import CliRunner
 
 from gradsieve_hvd.bench.contenders import contenders
+from gradsieve_hvd.bench.exchanges import paths
 from gradsieve_hvd.cli import main
 
 ELEMENTS = 30_000
@@ -68,3 +69,16 @@ def test_the_codec_bench_counts_headers_and_sees_halves_smaller(tmp_path):
         assert row["encode_seconds"] > 0
         assert row["decode_seconds"] > 0
         assert row["kept"] >= row["tensors"]
+
+
+def test_every_path_between_ranks_has_its_bytes_and_its_result(tmp_path):
+    rows, output = rows_of(["exchange", "--steps", "2", "--ranks", "3"], tmp_path / "rows.json")
+    by_path = {row["path"]: row for row in rows}
+    assert list(by_path) == list(paths(3, "float32"))
+    for name, row in by_path.items():
+        assert name in output
+        assert 0 < row["bytes_per_step"] < row["dense_bytes_per_step"]
+    assert by_path["allgather"]["applied_share"] == by_path["ring"]["applied_share"] > 0.01
+    for name in ("ring, k applied", "scatter, k applied"):
+        # A block more or less at the edges.
+        assert by_path[name]["applied_share"] == pytest.approx(0.01, rel=0.05)

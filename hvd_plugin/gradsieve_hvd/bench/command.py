@@ -16,10 +16,10 @@ from rich.table import Table
 
 from gradsieve.codec import ValueDtype
 
-from . import codecs, convergence, convergence_table, selection
+from . import codecs, convergence, convergence_table, exchanges, selection
 
 Row = dict[str, Any]
-_MILLI = 1e3
+_MILLI = _KILO = 1e3
 _PLAIN_WIDTH = 110  # of a log file
 
 
@@ -64,6 +64,32 @@ def bench_codec(task: str, densities: tuple[float, ...], file: Path | None) -> N
     """Encode and decode selections of recorded gradients, one thread, every tensor by itself."""
     torch.set_num_threads(1)
     _report(f"{task}, all tensors", _CODEC_COLUMNS, list(codecs.measure(task, densities)), file)
+
+
+@command.command("exchange")
+@click.option(
+    "--task", default="digits", show_default=True, type=click.Choice(["digits", "charlm-small", "charlm"])
+)
+@click.option("--ranks", default=4, show_default=True, type=click.IntRange(2))
+@click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@click.option("--steps", default=200, show_default=True, type=click.IntRange(1))
+@click.option("--values", default="float32", show_default=True, type=click.Choice(get_args(ValueDtype)))
+@click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
+)
+def bench_exchange(
+    task: str, ranks: int, density: float, steps: int, values: ValueDtype, file: Path | None
+) -> None:
+    """Train by every path that sparse gradients may take between ranks: bytes, and what they lead to.
+
+    Ranks are threads of this process, so that bytes are real and times are not shown. Bytes are those of the
+    rank that sends most.
+    """
+    torch.set_num_threads(1)
+    title = f"{task}, {ranks} ranks, density {density:g}, {steps} steps, {values}"
+    with _status(title) as progress:
+        rows = list(exchanges.measure(task, ranks, density, steps, values, progress))
+    _report(title, _EXCHANGE_COLUMNS, rows, file)
 
 
 @command.command("convergence")
@@ -137,7 +163,7 @@ def bench_convergence(
         click.echo(f"Written: {file}")
 
 
-_NAMES = ("method", "values")
+_NAMES = ("method", "path", "values")
 _Column = tuple[str, Callable[[Row], str]]
 _SELECTION_COLUMNS: Sequence[_Column] = (
     ("method", lambda row: str(row["method"])),
@@ -155,6 +181,13 @@ _CODEC_COLUMNS: Sequence[_Column] = (
     ("bytes", lambda row: f"{row['bytes_per_kept']:.2f}"),
     ("encode ns", lambda row: f"{row['encode_seconds'] / row['kept'] * 1e9:.1f}"),
     ("decode ns", lambda row: f"{row['decode_seconds'] / row['kept'] * 1e9:.1f}"),
+)
+_EXCHANGE_COLUMNS: Sequence[_Column] = (
+    ("path", lambda row: str(row["path"])),
+    ("kB/step", lambda row: f"{row['bytes_per_step'] / _KILO:.1f}"),
+    ("dense/path", lambda row: f"{row['dense_bytes_per_step'] / row['bytes_per_step']:.1f}"),
+    ("applied", lambda row: f"{row['applied_share']:.2%}"),
+    ("result", lambda row: f"{row['result']:.3f}"),
 )
 
 
@@ -186,6 +219,10 @@ def _report(title: str, columns: Iterable[_Column], rows: Sequence[Row], file: P
         )
         click.echo("Energy: share of the squared norm sent.")
         click.echo("Extra: bytes per element beside gradient and residual.")
+    elif "path" in rows[0]:
+        click.echo(
+            f"Bytes with headers. k: {rows[0]['density']:g} of all entries. Result: {rows[0]['metric']}."
+        )
     else:
         click.echo("Bytes (headers included), nanoseconds: per kept entry.")
     if file is not None:

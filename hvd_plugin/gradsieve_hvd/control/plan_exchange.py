@@ -15,8 +15,8 @@ from gradsieve_hvd.control import names
 from gradsieve_hvd.control.plan import NO_PLAN, Plan
 from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
 from gradsieve_hvd.control.reporter_clock import StepClock
-from gradsieve_hvd.exchange import MessageGather
 from gradsieve_hvd.step_counter import StepStatistics
+from gradsieve_hvd.transport.horovod_allgather import MessageGather
 
 _MOST_STEPS = 1000
 

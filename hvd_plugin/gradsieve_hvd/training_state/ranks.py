@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gradsieve_hvd import exchange
+from gradsieve_hvd.transport.horovod_allgather import gather_bytes
 
 Answer = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Ranks:
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
         """Return everybody's bytes, in the order of ranks."""
-        return exchange.gather_bytes(content, "training-state", self._process_set, self.timeout)
+        return gather_bytes(content, "training-state", self._process_set, self.timeout)
 
 
 def told(answers: Sequence[Answer], field: str) -> str:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from gradsieve.errors import ExchangeError
-
-from .running_clock import RUNNING
+from gradsieve_hvd.running_clock import RUNNING
 
 _POLL_SECONDS = 0.001  # sleeping leaves the core to ranks that still compute; Horovod's own wait spins
 _SHUTDOWN_GRACE_SECONDS = 20.0

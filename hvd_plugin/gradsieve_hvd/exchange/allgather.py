@@ -1,0 +1,42 @@
+"""Every rank sends all of its entries to everyone: none is dropped, and up to P k are applied."""
+
+from __future__ import annotations
+
+from gradsieve.codec import ValueDtype
+from gradsieve.sparse_gradient import SparseGradient
+from gradsieve_hvd.transport.base import Transport, allgather
+
+from .base import Coder, Exchanged, no_gradient, read, refusal, refused_block
+
+
+class AllgatherExchange:
+    """Sends (P - 1) k entries per rank, whatever supports the ranks have.
+
+    Args:
+        value_dtype: number format of values on the wire.
+    """
+
+    def __init__(self, value_dtype: ValueDtype = "float32") -> None:
+        self._coder = Coder(value_dtype)
+
+    def exchange(
+        self,
+        gradient: SparseGradient,
+        transport: Transport,
+        most: int | None = None,  # noqa: ARG002 - paths are exchangeable
+        *,
+        refuse: bool = False,
+    ) -> Exchanged:
+        """Return the sum, added up in the order of ranks; see `Exchange`. ``most`` is not looked at."""
+        gradient, elements = gradient.cpu(), gradient.elements
+        if refuse or not gradient.finite:
+            message, rejected = refused_block(elements), SparseGradient.nothing(elements)
+        else:
+            message, rejected = self._coder.encode(gradient)
+        blocks = [read(each, elements) for each in allgather(transport, message)]
+        total = no_gradient(elements)
+        for block in blocks:
+            if block is None:
+                return refusal(elements)
+            total[block.indices] += block.values
+        return Exchanged(total, rejected)

@@ -1,0 +1,106 @@
+"""What every exchange promises, whatever path it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gradsieve.codec import Payload, ValueDtype, decode, encode, encode_refusal, sent_values
+from gradsieve.sparse_gradient import SparseGradient
+from gradsieve_hvd.transport.base import Transport
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchanged:
+    """What came of an exchange.
+
+    total: fp32 [N] on the CPU, the sum over all ranks; the same bits on every rank.
+    rejected: what this rank took away from the sum on the way, or rounding did; belongs into its residual.
+    refused: whether a rank refused to take part. Then ``total`` is zero, ``rejected`` is empty, and the step
+        must be rolled back.
+
+    Nothing is lost: the sum over all ranks of what they gave is ``total`` plus the sum of all ``rejected``,
+    exactly where no sum of two fp32 numbers had to be rounded.
+    """
+
+    total: Tensor
+    rejected: SparseGradient
+    refused: bool = False
+
+
+class Exchange(Protocol):
+    """Sums sparse gradients over the ranks of a transport. All ranks call it, with the same settings."""
+
+    def exchange(
+        self, gradient: SparseGradient, transport: Transport, most: int | None = None, *, refuse: bool = False
+    ) -> Exchanged:
+        """Return the sum of all ranks' gradients.
+
+        Args:
+            gradient: this rank's, on any device; not mutated. One that is not finite is refused.
+            transport: to the other ranks.
+            most: how many entries the total may have, for exchanges that select again; None for no bound.
+            refuse: take part without a gradient, and have all ranks know that.
+
+        Raises:
+            ExchangeError: a rank did not take part in time.
+            PayloadError: what another rank sent cannot be decoded.
+        """
+        ...
+
+
+class Coder:
+    """Encodes blocks of a gradient, and notes what rounding takes away.
+
+    Args:
+        value_dtype: number format of values on the wire.
+    """
+
+    def __init__(self, value_dtype: ValueDtype) -> None:
+        self._value_dtype = value_dtype
+
+    def encode(self, block: SparseGradient) -> tuple[Tensor, SparseGradient]:
+        """Return a block's payload, and what its receivers will not see of it."""
+        payload = encode(block.selection(), block.elements, self._value_dtype)
+        seen = sent_values(block.values, self._value_dtype)
+        if seen is block.values:
+            return payload, SparseGradient.nothing(block.elements)
+        return payload, _without_zeros(block.with_values(block.values - seen))
+
+
+def refused_block(elements: int) -> Tensor:
+    """Return the payload of a rank that refuses, for a block of ``elements``."""
+    return encode_refusal(elements)
+
+
+def read(message: Tensor, elements: int) -> SparseGradient | None:
+    """Return the block of ``elements`` in a message, None for a refusal.
+
+    Raises:
+        PayloadError: it cannot be decoded.
+    """
+    payload: Payload = decode(message, elements)
+    if payload.refused:
+        return None
+    indices = payload.indices
+    if indices is not None:
+        return SparseGradient(elements, indices, payload.values)
+    return _without_zeros(SparseGradient(elements, torch.arange(elements, device="cpu"), payload.values))
+
+
+def no_gradient(elements: int) -> Tensor:
+    """Return zeros (fp32 [N]) to add sums to, on the CPU, where payloads are decoded."""
+    return torch.zeros(elements, dtype=torch.float32, device="cpu")
+
+
+def refusal(elements: int) -> Exchanged:
+    """Return what comes of an exchange in which a rank refused."""
+    return Exchanged(no_gradient(elements), SparseGradient.nothing(elements), refused=True)
+
+
+def _without_zeros(gradient: SparseGradient) -> SparseGradient:
+    there = gradient.values != 0
+    return SparseGradient(gradient.elements, gradient.indices[there], gradient.values[there])

@@ -1,0 +1,85 @@
+"""Every rank sums a block of its own: an uneven all-to-all, a selection, an allgather (Ok-Topk's idea)."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from gradsieve.codec import ValueDtype
+from gradsieve.sparse_gradient import SparseGradient
+from gradsieve_hvd.transport.base import Transport, allgather, alltoall
+
+from .base import Coder, Exchanged, read, refused_block
+from .blocks import Bounds, balanced_bounds, equal_bounds, most_per_block, put_together
+
+_CELLS = 1024
+
+
+class ScatterExchange:
+    """Two direct hops instead of a ring's 2 (P - 1).
+
+    1. Send each rank the entries of its block, and add up those that arrive, in the order of ranks.
+    2. With ``most``, keep the largest ``most / P`` of the sum; what is dropped belongs to this rank's
+       residual.
+    3. Send the sum to all.
+
+    With ``most = k`` a rank sends 2 k (P - 1) / P entries if blocks hold equally many. Entries do not lie
+    evenly: at the first exchange and at every ``rebalance``-th one, all ranks count theirs in 1 024 cells,
+    and the next bounds lie so that every block has as many.
+
+    Args:
+        value_dtype: number format of values on the wire.
+        rebalance: how often bounds are moved, in exchanges; 0 for never.
+    """
+
+    def __init__(self, value_dtype: ValueDtype = "float32", rebalance: int = 64) -> None:
+        self._coder, self._rebalance = Coder(value_dtype), rebalance
+        self._exchanges = 0
+        self._bounds: Bounds = ()
+
+    def exchange(
+        self, gradient: SparseGradient, transport: Transport, most: int | None = None, *, refuse: bool = False
+    ) -> Exchanged:
+        """Return the sum, each block added up in the order of ranks; see `Exchange`."""
+        gradient = gradient.cpu()
+        bounds = self._next_bounds(gradient, transport)
+        spans = list(itertools.pairwise(bounds))
+        start, stop = spans[transport.rank]
+        messages, rejected = [], []
+        for first, end in spans:
+            if refuse or not gradient.finite:
+                messages.append(refused_block(end - first))
+                continue
+            message, rounded = self._coder.encode(gradient.block(first, end))
+            messages.append(message)
+            rejected.append((first, rounded))
+        block = self._summed(alltoall(transport, messages), stop - start)
+        if block is None:
+            return put_together(allgather(transport, refused_block(stop - start)), bounds, ())
+        kept, dropped = block.keep_largest(most_per_block(most, transport.size, block))
+        message, rounded = self._coder.encode(kept)
+        rejected += [(start, dropped), (start, rounded)]
+        return put_together(allgather(transport, message), bounds, rejected)
+
+    def _summed(self, messages: list[torch.Tensor], elements: int) -> SparseGradient | None:
+        """Return the sum of what arrived, None if a rank refused or the sum is not finite."""
+        blocks = [read(message, elements) for message in messages]
+        total = SparseGradient.nothing(elements)
+        for block in blocks:
+            if block is None:
+                return None
+            total = total.plus(block)
+        return total if total.finite else None
+
+    def _next_bounds(self, gradient: SparseGradient, transport: Transport) -> Bounds:
+        elements, ranks = gradient.elements, transport.size
+        if not self._bounds or self._bounds[-1] != elements or len(self._bounds) != ranks + 1:
+            self._bounds, self._exchanges = equal_bounds(elements, ranks), 0
+        if self._rebalance and ranks > 1 and self._exchanges % self._rebalance == 0:
+            cell = -(-elements // _CELLS) or 1
+            mine = torch.bincount(gradient.indices // cell, minlength=_CELLS).to(torch.int32)
+            counts = [each.view(torch.int32) for each in allgather(transport, mine.view(torch.uint8))]
+            self._bounds = balanced_bounds(torch.stack(counts).sum(0), cell, elements, ranks)
+        self._exchanges += 1
+        return self._bounds

@@ -1,0 +1,68 @@
+"""What carries bytes between ranks, and what is written once over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Transport(Protocol):
+    """A fixed set of ranks that send each other messages: uint8 [bytes] on the CPU, of any length.
+
+    All ranks make the same calls in the same order. Messages are not mutated. Every wait has a deadline.
+
+    rank: this one's number. size: how many there are.
+    """
+
+    @property
+    def rank(self) -> int:
+        """Number of the rank that calls, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        ...
+
+    def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
+        """Send to one rank and return what another one has sent at the same time.
+
+        Raises:
+            ExchangeError: a rank did not take part in time.
+        """
+        ...
+
+
+def allgather(transport: Transport, message: Tensor) -> list[Tensor]:
+    """Return every rank's message, by rank.
+
+    In P - 1 rounds each rank hands on to the next what it got from the one before, so that every message
+    crosses every link once.
+
+    Raises:
+        ExchangeError: a rank did not take part in time.
+    """
+    rank, size = transport.rank, transport.size
+    messages = {rank: message}
+    for away in range(1, size):
+        passed_on = messages[(rank - away + 1) % size]
+        messages[(rank - away) % size] = transport.send_receive(
+            passed_on, (rank + 1) % size, (rank - 1) % size
+        )
+    return [messages[each] for each in range(size)]
+
+
+def alltoall(transport: Transport, messages: Sequence[Tensor]) -> list[Tensor]:
+    """Send each rank its own message, and return those of all ranks for this one, by rank.
+
+    Raises:
+        ExchangeError: a rank did not take part in time.
+    """
+    rank, size = transport.rank, transport.size
+    received = {rank: messages[rank]}
+    for away in range(1, size):
+        to, source = (rank + away) % size, (rank - away) % size
+        received[source] = transport.send_receive(messages[to], to, source)
+    return [received[each] for each in range(size)]

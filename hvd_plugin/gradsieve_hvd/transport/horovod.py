@@ -1,0 +1,58 @@
+"""Messages over Horovod's collectives, whatever it was built with."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradsieve.errors import ExchangeError
+from gradsieve_hvd.running_clock import RUNNING
+
+from .horovod_allgather import handle_finished
+
+_POLL_SECONDS = 0.001  # sleeping leaves the core to ranks that still compute
+
+
+class HorovodTransport:
+    """The ranks of a process set. Horovod cannot send to one rank: each message is an uneven all-to-all.
+
+    Args:
+        process_set: the ranks.
+        timeout: how long a message may take, in seconds.
+
+    rank, size: see `Transport`.
+    """
+
+    def __init__(self, process_set: Any, timeout: float = 300.0) -> None:
+        self._process_set, self._timeout = process_set, timeout
+        self.rank, self.size = process_set.rank(), process_set.size()
+
+    def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
+        """Send to one rank and return what another one has sent at the same time.
+
+        Raises:
+            ExchangeError: a rank did not take part in time.
+            HorovodInternalError: Horovod was shut down (elastic training catches it).
+        """
+        import horovod.torch as hvd
+
+        if to == self.rank == source:
+            return message
+        splits = torch.zeros(self.size, dtype=torch.int32, device="cpu")
+        splits[to] = message.numel()
+        handle = hvd.alltoall_async(
+            message, splits=splits, name="gradsieve.transport", process_set=self._process_set
+        )
+        began = RUNNING.seconds()
+        while not handle_finished(handle):
+            if RUNNING.seconds() - began > self._timeout:
+                raise ExchangeError(
+                    f"rank {self.rank}: no message from rank {source} within {self._timeout:g} s; all ranks "
+                    "must make the same exchanges in the same order"
+                )
+            time.sleep(_POLL_SECONDS)
+        received: Tensor = hvd.synchronize(handle)[0]
+        return received

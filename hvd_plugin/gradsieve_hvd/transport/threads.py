@@ -1,0 +1,88 @@
+"""Ranks that are threads of one process: for tests, simulations and measurements."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from torch import Tensor
+
+from gradsieve.errors import ExchangeError
+
+Result = TypeVar("Result")
+
+_SECONDS = 60.0
+
+
+class _Mailboxes:
+    """boxes: sender, receiver -> messages under way; None says that the sender has failed."""
+
+    def __init__(self, size: int) -> None:
+        self.boxes: dict[tuple[int, int], queue.SimpleQueue[Tensor | None]] = {
+            (sender, receiver): queue.SimpleQueue() for sender in range(size) for receiver in range(size)
+        }
+
+
+class ThreadTransport:
+    """One rank of `run_ranks`.
+
+    rank, size: see `Transport`. sent_bytes: what this rank has sent so far, messages to itself apart.
+    """
+
+    def __init__(self, rank: int, size: int, mailboxes: _Mailboxes, timeout: float) -> None:
+        self.rank, self.size, self.sent_bytes = rank, size, 0
+        self._boxes, self._timeout = mailboxes.boxes, timeout
+
+    def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
+        """Send to one rank and return what another one has sent at the same time.
+
+        Raises:
+            ExchangeError: that rank has failed, or did not send within the time-out.
+        """
+        self._boxes[self.rank, to].put(message)
+        self.sent_bytes += message.numel() if to != self.rank else 0
+        try:
+            received = self._boxes[source, self.rank].get(timeout=self._timeout)
+        except queue.Empty:
+            raise ExchangeError(
+                f"rank {self.rank}: nothing from rank {source} within {self._timeout:g} s; all ranks must "
+                "make the same exchanges in the same order"
+            ) from None
+        if received is None:
+            raise ExchangeError(f"rank {self.rank}: rank {source} has failed")
+        return received
+
+    def fail(self) -> None:
+        """Tell all others that this rank sends nothing more."""
+        for other in range(self.size):
+            self._boxes[self.rank, other].put(None)
+
+
+def run_ranks(
+    size: int, work: Callable[[ThreadTransport], Result], timeout: float = _SECONDS
+) -> list[Result]:
+    """Run ``work`` in a thread per rank and return what each returned, by rank.
+
+    Raises:
+        Exception: what a rank raised; that of the rank that failed first, as the others fail with it.
+    """
+    mailboxes, failed, lock = _Mailboxes(size), list[BaseException](), threading.Lock()
+
+    def run(rank: int) -> Result:
+        transport = ThreadTransport(rank, size, mailboxes, timeout)
+        try:
+            return work(transport)
+        except BaseException as error:
+            with lock:
+                failed.append(error)
+            transport.fail()
+            raise
+
+    with ThreadPoolExecutor(size) as threads:
+        futures = [threads.submit(run, rank) for rank in range(size)]
+    if failed:
+        raise failed[0]
+    return [future.result() for future in futures]
