@@ -85,6 +85,7 @@ PATH_PLAN: Final = "/v1/plan"
 PATH_TELEMETRY: Final = "/v1/telemetry"
 PATH_STATUS: Final = "/v1/status"
 PATH_STOP: Final = "/v1/stop"
+PATH_READY: Final = "/readyz"
 
 STATE_WAITING: Final = "Waiting"
 STATE_STARTING: Final = "Starting"

@@ -34,9 +34,12 @@ async def stop(**_: Any) -> None:
 
 
 @kopf.on.event(contract.GROUP, contract.VERSION, contract.JOB_PLURAL)
-async def job_seen(*, namespace: str | None, name: str, meta: Mapping[str, Any], **_: Any) -> None:
+async def job_seen(
+    *, event: kopf.RawEvent, namespace: str | None, name: str, meta: Mapping[str, Any], **_: Any
+) -> None:
     """A job was made, changed or deleted."""
-    operator.job_seen(namespace or "", name, str(meta.get("resourceVersion", "")))
+    version = str(meta.get("resourceVersion", ""))
+    operator.job_seen(namespace or "", name, version, deleted=event["type"] == "DELETED")
 
 
 @kopf.on.event(contract.GROUP, contract.VERSION, contract.POLICY_PLURAL)

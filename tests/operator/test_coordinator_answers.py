@@ -8,7 +8,6 @@ import json
 import ssl
 from dataclasses import replace
 
-import aiohttp
 import horovod_jobs as jobs
 import jsonschema
 import pytest
@@ -22,7 +21,10 @@ from virtual_cluster import VirtualCluster
 from gradsieve_operator import contract
 from gradsieve_operator.certificates import issue
 from gradsieve_operator.cluster.answers import read_status
-from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, context_of
+from gradsieve_operator.cluster.calls import Calls
+from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError
+from gradsieve_operator.cluster.fence import Fence
+from gradsieve_operator.cluster.tls import context_of
 from gradsieve_operator.decide import CoordinatorStatus
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.resources import certificate_secrets
@@ -85,11 +87,9 @@ def ask(port, tmp_path, monkeypatch):
 
     async def call(answer) -> CoordinatorStatus:
         context = context_of(secrets["digits-operator-tls"])
-        async with (
-            serving(port, tmp_path, secrets["digits-coordinator-tls"], answer),
-            aiohttp.ClientSession() as session,
-        ):
-            return await Coordinator(session, "127.0.0.1", context, contextlib.nullcontext).status()
+        calls = Calls(Fence(), contextlib.nullcontext)
+        async with serving(port, tmp_path, secrets["digits-coordinator-tls"], answer), calls.session:
+            return await Coordinator(calls, "127.0.0.1", context).status()
 
     return call
 
@@ -107,6 +107,31 @@ async def test_a_status_as_it_should_be_is_read(ask):
     assert (found.missing, found.plan_generation, found.applied_plan) == (("worker-1",), 2, 0)
     assert (found.telemetry["step"], found.committed_step) == (7, 5)
     assert found.missing_seconds == {"worker-1": 2.5}
+
+
+async def test_a_session_of_tls_is_resumed_and_no_connection_is_kept(port, tmp_path, monkeypatch):
+    monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
+    job = jobs.job()
+    made = certificate_secrets(job, issue(job.name, job.namespace, ["worker-0"], dt.datetime.now(dt.UTC)))
+    secrets = {secret["metadata"]["name"]: secret for secret in made}
+    resumed, connections = [], set()
+
+    async def answer(request):
+        resumed.append(request.get_extra_info("ssl_object").session_reused)
+        connections.add(request.get_extra_info("peername"))
+        return web.json_response(WELL)
+
+    calls = Calls(Fence(), contextlib.nullcontext)
+    context = context_of(secrets["digits-operator-tls"])
+    coordinator = Coordinator(calls, "127.0.0.1", context)
+    async with calls.session:
+        async with serving(port, tmp_path, secrets["digits-coordinator-tls"], answer):
+            for _ in range(3):
+                await coordinator.status()
+        async with serving(port, tmp_path, secrets["digits-coordinator-tls"], answer):
+            await coordinator.status()
+    assert resumed == [False, True, True, False], "another coordinator knows nothing of the sessions"
+    assert len(connections) == 4
 
 
 async def test_an_answer_without_end_is_not_read_to_the_end(ask):

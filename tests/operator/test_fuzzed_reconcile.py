@@ -5,7 +5,6 @@ import copy
 import os
 from types import SimpleNamespace
 
-import aiohttp
 import horovod_jobs as jobs
 import jsonschema
 import kmock as kmock_library
@@ -20,7 +19,9 @@ from gradsieve_operator import contract
 from gradsieve_operator.cluster import executor, memory, observer, reconciler, trouble
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api
+from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.executor import Executor
+from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.observer import Observer
 from gradsieve_operator.cluster.operator import Options
 from gradsieve_operator.cluster.reconciler import Reconciler
@@ -47,16 +48,16 @@ FOREIGN = [
 class Place:
     """A namespace with one job, and an operator that looks at it when it is told to."""
 
-    def __init__(self, server, api: Api, session: aiohttp.ClientSession) -> None:
+    def __init__(self, server, api: Api, calls: Calls) -> None:
         self.server, self.now = server, 1.8e9
-        self._api, self._session = api, session
+        self._api, self._calls = api, calls
         self.error: Exception | None = None
         self.restart()
 
     def restart(self) -> None:
         """Forget what the operator remembers."""
-        parked, accounts = contextlib.nullcontext, Options().accounts
-        watched = Observer(self._api, self._session, None, Neighbours(), parked, accounts)
+        options = Options()
+        watched = Observer(self._api, self._calls, None, Neighbours(), options.accounts, options.pace)
         self._operator = Reconciler(self._api, watched, Executor(self._api, None), None)
 
     def objects(self) -> dict[tuple[str, str], dict]:
@@ -128,8 +129,9 @@ class Place:
 @pytest.fixture
 async def place(server, monkeypatch, port):
     monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
-    async with Api(Access.find()) as api, aiohttp.ClientSession() as session:
-        found = Place(server, api, session)
+    calls = Calls(Fence(), contextlib.nullcontext)
+    async with Api(Access.find()) as api, calls.session:
+        found = Place(server, api, calls)
         clock = SimpleNamespace(time=lambda: found.now, monotonic=lambda: found.now)
         for module in (executor, memory, observer, reconciler, trouble):
             monkeypatch.setattr(module, "time", clock)

@@ -77,7 +77,7 @@ async def test_a_running_operator_tells_of_all_its_parts_and_misses_events_that_
             await asyncio.sleep(0.05)
         assert operator.ages()["watch of jobs"] > 0.0
         _, said = await ask(port)
-        operator.job_seen("research", "digits", "1")
+        operator.job_seen("research", "digits", "1", deleted=False)
         assert operator.ages()["watch of jobs"] == 0.0
     finally:
         await operator.stop()

@@ -145,3 +145,60 @@ async def test_a_key_that_is_parked_before_the_work_begins_in_earnest_takes_no_f
     with contextlib.suppress(asyncio.CancelledError):
         await task
     assert most == 1
+
+
+async def test_what_has_happened_comes_before_what_is_only_looked_at_again():
+    looks = []
+
+    async def work(key):
+        looks.append(key[1])
+
+    queue = WorkQueue(work, 1)
+    for name in ("old-1", "old-2", "old-3"):
+        queue.recheck(("a", name))
+    queue.add(("a", "new"))
+    queue.add(("a", "old-3"))
+    queue.recheck(("a", "new"))
+    task = asyncio.create_task(queue.run())
+    await until(lambda: len(looks) == 4)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert looks == ["new", "old-3", "old-1", "old-2"]
+
+
+async def test_a_re_check_waits_for_no_more_news_than_come_in_some_seconds(monkeypatch):
+    now, looks = 1000.0, []
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+
+    async def work(key):
+        nonlocal now
+        now += 1.0
+        looks.append(key[1])
+        if len(looks) < 40:
+            queue.add(("a", f"new-{len(looks)}"))
+
+    queue = WorkQueue(work, 1)
+    queue.recheck(("a", "old"))
+    queue.add(("a", "new-0"))
+    task = asyncio.create_task(queue.run())
+    await until(lambda: "old" in looks)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert looks.index("old") == module._OVERDUE_SECONDS
+
+
+async def test_a_re_check_of_what_is_being_worked_on_is_done_by_that():
+    looks = []
+
+    async def work(key):
+        looks.append(key)
+        queue.recheck(key)
+        await asyncio.sleep(0)
+
+    async with working(work) as queue:
+        queue.add(("a", "b"))
+        await until(lambda: looks and queue.behind() <= 0.0)
+        await asyncio.sleep(0)
+    assert len(looks) == 1

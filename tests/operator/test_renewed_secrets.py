@@ -15,9 +15,9 @@ from virtual_cluster import VirtualCluster
 from gradsieve_hvd.control.tls import Authorities, client_context, server_context
 from gradsieve_operator.certificates import issue
 from gradsieve_operator.cluster import memory as memory_module
-from gradsieve_operator.cluster.coordinator import context_of
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.secrets import certificates_delivered
+from gradsieve_operator.cluster.tls import context_of
 from gradsieve_operator.resources import certificate_secrets, held, read_secret, renewed_secrets
 from gradsieve_operator.resources.held import MOST_AUTHORITIES
 

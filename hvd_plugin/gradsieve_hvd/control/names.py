@@ -63,6 +63,7 @@ TELEMETRY_PATH = "/v1/telemetry"
 STATUS_PATH = "/v1/status"
 STOP_PATH = "/v1/stop"
 HEALTH_PATH = "/healthz"
+READY_PATH = "/readyz"
 METRICS_PATH = "/metrics"
 
 # Backends.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from aiohttp import web
 
 from gradsieve_hvd.control.api import Decisions
-from gradsieve_hvd.control.names import HEALTH_PATH, METRICS_PATH, STATUS_PATH
+from gradsieve_hvd.control.names import HEALTH_PATH, METRICS_PATH, READY_PATH, RUNNING, STATUS_PATH
 from gradsieve_hvd.control.status import metrics_text, page, status_json
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def read_only_application(decisions: Decisions, started_at: list[str]) -> web.Application:
-    """Health, metrics, status and page; nothing here has a secret in it, and nothing changes anything.
+    """Health, readiness, metrics, status and page: nothing has a secret in it, and nothing changes anything.
 
     Args:
         decisions: whose ledger is shown.
@@ -24,6 +24,11 @@ def read_only_application(decisions: Decisions, started_at: list[str]) -> web.Ap
 
     async def health(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
+
+    async def ready(_request: web.Request) -> web.Response:
+        # An operator that asks seldom hears by this, through the pod's readiness, that it should ask at once.
+        state = decisions.ledger.state
+        return web.Response(status=200 if state == RUNNING else 503, text=f"{state}\n")
 
     async def metrics(_request: web.Request) -> web.Response:
         return web.Response(body=metrics_text(decisions.ledger), headers={"Content-Type": _METRICS_TYPE})
@@ -38,6 +43,7 @@ def read_only_application(decisions: Decisions, started_at: list[str]) -> web.Ap
     application.add_routes(
         [
             web.get(HEALTH_PATH, health),
+            web.get(READY_PATH, ready),
             web.get(METRICS_PATH, metrics),
             web.get(STATUS_PATH, status),
             web.get("/", show),

@@ -24,7 +24,7 @@ from gradsieve_hvd.control.readonly import read_only_application
 from gradsieve_hvd.control.tls import FOLLOW_SECONDS, Authorities, server_context
 from gradsieve_hvd.control.writer import Writer
 
-_LINGER_SECONDS = 5.0
+_LINGER_SECONDS = 30.0
 _TERMINATED = 143
 _log = logging.getLogger("gradsieve.coordinator")
 
@@ -55,7 +55,7 @@ async def run_coordinator(settings: CoordinatorSettings) -> int:
 
     1. Listen; on plain hosts, the roster is in force from the start.
     2. Run generations until the job has ended, or a signal says to end it: the ranks first.
-    3. With an operator, stay until it has read the end, for at most five seconds.
+    3. With an operator, stay until it has read the end, for at most half a minute.
 
     Raises:
         GradsieveError: the certificates are unusable, or a port is taken.

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import ssl
-import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
 
 from gradsieve_operator import contract
 from gradsieve_operator.cluster.answers import read_status
+from gradsieve_operator.cluster.calls import Calls
+from gradsieve_operator.cluster.tls import JobContext
 from gradsieve_operator.decide import CoordinatorStatus
 from gradsieve_operator.errors import OperatorError, SpecError
 from gradsieve_operator.foreign_text import one_line
-from gradsieve_operator.resources import Manifest
-
-Parked = Callable[[], AbstractAsyncContextManager[None]]
-"""What waits inside of it keeps no worker of the queue from other jobs."""
 
 _CALL_SECONDS = 5.0
 _CONNECT_SECONDS = 1.5
@@ -45,36 +38,20 @@ class CoordinatorSilent(CoordinatorError):
     """A coordinator did not answer at all."""
 
 
-def context_of(secret: Manifest) -> ssl.SSLContext:
-    """Return the TLS context of the operator for one job, from the Secret with its certificate."""
-    data = {name: base64.b64decode(value) for name, value in secret["data"].items()}
-    context = ssl.create_default_context(cadata=data[contract.CA_CERTIFICATE].decode())
-    # The interface takes files only; the key lies in a file of our own for no longer than it is read.
-    with tempfile.TemporaryDirectory(prefix="gradsieve-") as folder:
-        chain, key = Path(folder) / contract.CERTIFICATE, Path(folder) / contract.PRIVATE_KEY
-        chain.write_bytes(data[contract.CERTIFICATE])
-        key.touch(mode=0o600)
-        key.write_bytes(data[contract.PRIVATE_KEY])
-        context.load_cert_chain(chain, key)
-    return context
-
-
 class Coordinator:
     """One coordinator.
 
     Args:
-        session: makes the calls.
+        calls: what its calls share with those to others.
         address: of its pod.
         context: with the operator's certificate for that job.
-        parked: entered while a call is under way, so that nobody waits for this coordinator's network.
+        silent: whether it has left the last call without an answer.
     """
 
-    def __init__(
-        self, session: aiohttp.ClientSession, address: str, context: ssl.SSLContext, parked: Parked
-    ) -> None:
+    def __init__(self, calls: Calls, address: str, context: JobContext, *, silent: bool = False) -> None:
         host = f"[{address}]" if ":" in address else address
         self._url = f"https://{host}:{contract.COORDINATOR_PORT}"
-        self._session, self._context, self._parked = session, context, parked
+        self._calls, self._context, self._silent = calls, context, silent
 
     async def status(self) -> CoordinatorStatus:
         """Return what it says of itself."""
@@ -100,7 +77,7 @@ class Coordinator:
         self, method: str, where: str, body: Mapping[str, Any] | None = None, seconds: float = _CALL_SECONDS
     ) -> dict[str, Any]:
         try:
-            async with self._parked():
+            async with self._calls.turn(slow=self._silent or seconds > _CALL_SECONDS):
                 text = await self._answer(method, where, body, seconds)
             found = json.loads(text)
         except (aiohttp.ClientError, OSError) as error:
@@ -112,7 +89,7 @@ class Coordinator:
         return found
 
     async def _answer(self, method: str, where: str, body: Mapping[str, Any] | None, seconds: float) -> bytes:
-        async with self._session.request(
+        async with self._calls.session.request(
             method,
             self._url + where,
             json=body,
@@ -127,7 +104,9 @@ class Coordinator:
                 said = one_line((await answer.content.read(1000)).decode(errors="replace"))
                 kind = CoordinatorRefused if 400 <= answer.status < 500 else CoordinatorError
                 raise kind(f"{method} {where}: status {answer.status}: {said}")
-            return await _bounded(answer.content)
+            found = await _bounded(answer.content)
+            self._context.keep_session()
+            return found
 
 
 async def _bounded(content: aiohttp.StreamReader) -> bytes:

@@ -42,6 +42,10 @@ class Hearing:
         self._silences.pop(uid, None)
         self._heard = self._clock()
 
+    def silent(self, uid: str) -> bool:
+        """Whether it has left the last call without an answer."""
+        return uid in self._silences
+
     def missed(self, uid: str, *, could_answer: bool) -> tuple[float, float]:
         """It has not; returns for how many seconds it could have and did not, and for how many it has not.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from dataclasses import dataclass, field
 
 from gradsieve_operator.cluster.last_seen import LastSeen
+from gradsieve_operator.cluster.tls import JobContext
 from gradsieve_operator.resources import Contents, Held, Manifest
 
 _TRUST_SECONDS = 60.0
@@ -38,7 +38,7 @@ class Memory:
     secrets: dict[str, Manifest] = field(default_factory=dict)
     contents: dict[str, tuple[str, Contents | None]] = field(default_factory=dict)
     held: Held = field(default_factory=Held)
-    context: ssl.SSLContext | None = None
+    context: JobContext | None = None
     children: set[tuple[str, str]] = field(default_factory=set)
     refused: str = ""
     objection: str = ""

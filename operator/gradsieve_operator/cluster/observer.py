@@ -7,16 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import aiohttp
-
 from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, path
-from gradsieve_operator.cluster.coordinator import (
-    Coordinator,
-    CoordinatorError,
-    CoordinatorSilent,
-    Parked,
-)
+from gradsieve_operator.cluster.calls import Calls
+from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorSilent
 from gradsieve_operator.cluster.hearing import Hearing
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.planning import Planning
@@ -24,6 +18,7 @@ from gradsieve_operator.cluster.secrets import certificates_delivered, operator_
 from gradsieve_operator.decide import (
     CoordinatorStatus,
     Node,
+    Pace,
     Placer,
     Pod,
     Progress,
@@ -62,24 +57,24 @@ class Observer:
 
     Args:
         api: the server.
-        session: for calls to coordinators.
+        calls: to coordinators.
         planning: nodes and places; None when the operator may not see nodes.
         neighbours: who besides a job's own pods may reach them.
-        parked: entered while a coordinator is called.
         accounts: which ServiceAccounts jobs may use.
+        pace: how often coordinators are asked.
     """
 
     def __init__(
         self,
         api: Api,
-        session: aiohttp.ClientSession,
+        calls: Calls,
         planning: Planning | None,
         neighbours: Neighbours,
-        parked: Parked,
         accounts: AllowedAccounts,
+        pace: Pace,
     ) -> None:
-        self._api, self._session, self._planning, self._neighbours = api, session, planning, neighbours
-        self._parked, self._accounts = parked, accounts
+        self._api, self._calls, self._planning, self._neighbours = api, calls, planning, neighbours
+        self._accounts, self._pace = accounts, pace
         self._hearing = Hearing()
 
     async def look(self, body: Mapping[str, Any], memory: Memory) -> Seen:
@@ -133,6 +128,7 @@ class Observer:
             departed=departed,
             lost=held.lost,
             trust=held.trust,
+            pace=self._pace,
         )
         return Seen(world, status, coordinator)
 
@@ -167,7 +163,8 @@ class Observer:
         context = operator_context(job, memory)
         if leader is None or context is None:
             return None
-        return Coordinator(self._session, leader.ip, context, self._parked)
+        silent = self._hearing.silent(leader.uid)
+        return Coordinator(self._calls, leader.ip, context, silent=silent)
 
     async def _ask(
         self,

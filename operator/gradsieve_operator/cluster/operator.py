@@ -11,14 +11,13 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-
-import aiohttp
 
 from gradsieve_operator import contract
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.health import serving_health
@@ -28,6 +27,8 @@ from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key, WorkQueue
 from gradsieve_operator.cluster.reconciler import Reconciler
 from gradsieve_operator.cluster.watch_check import WatchCheck
+from gradsieve_operator.decide import Pace
+from gradsieve_operator.errors import SpecError
 from gradsieve_operator.resources import Manifest, Neighbours
 from gradsieve_operator.spec.accounts import ANY_ACCOUNT, VARIABLE, AllowedAccounts
 from gradsieve_operator.status import waiting_since
@@ -40,6 +41,9 @@ _RESYNC_SECONDS = 30.0
 """All jobs are looked at so often, whatever events were lost."""
 
 _WAKE_SECONDS = 0.2
+_LEAST_SECONDS, _MOST_SECONDS = 1.0, 60.0
+"""Of the intervals that may be set: a sample that is older than a minute is called stale."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +60,7 @@ class Options:
         health: where to serve ``/healthz``; empty for nowhere.
         application: value of the label app.kubernetes.io/name of its pods.
         accounts: which ServiceAccounts jobs may use.
+        pace: how often coordinators are asked.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -66,13 +71,14 @@ class Options:
     health: str = ""
     application: str = "gradsieve-operator"
     accounts: AllowedAccounts = ANY_ACCOUNT
+    pace: Pace = field(default_factory=Pace)
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Options:
         """Read the variables ``GRADSIEVE_*`` that the chart sets.
 
         Raises:
-            SpecError: the list of accounts cannot be read.
+            SpecError: the list of accounts, or a number of seconds, cannot be read.
         """
         return cls(
             namespaces=_words(environment.get("GRADSIEVE_WATCH_NAMESPACES", "")),
@@ -83,6 +89,10 @@ class Options:
             health=environment.get("GRADSIEVE_HEALTH_LISTEN", ""),
             application=environment.get("GRADSIEVE_OPERATOR_NAME") or "gradsieve-operator",
             accounts=AllowedAccounts.read(environment.get(VARIABLE)),
+            pace=Pace(
+                steady=_seconds(environment, "GRADSIEVE_COORDINATOR_SECONDS", Pace.steady),
+                telemetry=_seconds(environment, "GRADSIEVE_TELEMETRY_SECONDS", Pace.telemetry),
+            ),
         )
 
 
@@ -125,12 +135,8 @@ class Operator:
     async def _start(self) -> None:
         fence = Fence()
         self._api = await self._stack.enter_async_context(Api(Access.find(), fence))
-        session = await self._stack.enter_async_context(
-            # Unlimited: whoever waits for a connection would wait for other jobs' coordinators.
-            aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), request_class=fence.request_class()
-            )
-        )
+        calls = Calls(fence, self.queue.parked)
+        await self._stack.enter_async_context(calls.session)
         options = self._options
         if options.health:
             health = serving_health(options.health, self.ages, self.silences)
@@ -150,9 +156,7 @@ class Operator:
         neighbours = Neighbours(
             options.namespace, (("app.kubernetes.io/name", options.application),), options.cidrs
         )
-        observer = Observer(
-            self._api, session, self._planning, neighbours, self.queue.parked, options.accounts
-        )
+        observer = Observer(self._api, calls, self._planning, neighbours, options.accounts, options.pace)
         executor = Executor(self._api, self._planning)
         # A replica may have waited for hours to get here.
         self._resynced_at = time.monotonic()
@@ -195,10 +199,13 @@ class Operator:
             return {}
         return {"API server": math.inf if self._lease is None else self._lease.silence}
 
-    def job_seen(self, namespace: str, name: str, version: str) -> None:
+    def job_seen(self, namespace: str, name: str, version: str, *, deleted: bool) -> None:
         """A job was made, changed or deleted, and has that ``resourceVersion`` now."""
-        self._watch.event((namespace, name), version)
-        self.queue.add((namespace, name))
+        key = (namespace, name)
+        self._watch.event(key, version)
+        # What the operator itself has written, or has looked at, is no news.
+        if deleted or self._reconciler is None or not self._reconciler.knows(key, version):
+            self.queue.add(key)
 
     def pod_seen(self, namespace: str, job: str, raw: Mapping[str, Any]) -> None:
         """A pod of a job was made, changed or deleted, and is, or was in the end, like that."""
@@ -243,11 +250,11 @@ class Operator:
             await asyncio.sleep(_RESYNC_SECONDS)
 
     async def _look_at(self, *namespaces: str) -> dict[Key, str]:
-        """Have the jobs of these namespaces looked at; returns their versions."""
+        """Have the jobs of these namespaces looked at again; returns their versions."""
         versions = {}
         async for job in self._jobs(*namespaces):
             versions[_key(job)] = job["metadata"].get("resourceVersion", "")
-            self.queue.add(_key(job))
+            self.queue.recheck(_key(job))
         return versions
 
     async def _jobs(self, *namespaces: str) -> AsyncIterator[Manifest]:
@@ -291,6 +298,19 @@ class Operator:
 
 def _key(job: Manifest) -> Key:
     return job["metadata"]["namespace"], job["metadata"]["name"]
+
+
+def _seconds(environment: Mapping[str, str], variable: str, default: float) -> float:
+    text = environment.get(variable) or str(default)
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not _LEAST_SECONDS <= found <= _MOST_SECONDS:
+        raise SpecError(
+            variable, f"must be from {_LEAST_SECONDS:g} to {_MOST_SECONDS:g} seconds, not {text!r}"
+        )
+    return found
 
 
 def _words(text: str) -> tuple[str, ...]:

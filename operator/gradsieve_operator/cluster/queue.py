@@ -12,11 +12,17 @@ Key = tuple[str, str]
 """Namespace and name of a job."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+_OVERDUE_SECONDS = 10.0
+"""A re-check that has waited for so long is news itself: its job may have lost what nobody has told of."""
+
 _log = logging.getLogger(__name__)
 
 
 class WorkQueue:
     """Calls ``work`` for keys that were added, at the latest when their time has come.
+
+    What has happened comes before what is only looked at again, so that a new job waits for no re-check of
+    a thousand others.
 
     Args:
         work: does what is to be done for a key and returns after how many seconds it wants to be called again
@@ -27,8 +33,10 @@ class WorkQueue:
 
     def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int = 8) -> None:
         self._work, self._workers = work, asyncio.Semaphore(workers)
-        self._ready: asyncio.Queue[Key] = asyncio.Queue()
-        self._waiting: set[Key] = set()
+        # In the order in which they came.
+        self._news: dict[Key, None] = {}
+        self._rechecks: dict[Key, None] = {}
+        self._arrived = asyncio.Event()
         self._busy: set[Key] = set()
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -36,14 +44,19 @@ class WorkQueue:
         self._since: dict[Key, float] = {}
 
     def add(self, key: Key) -> None:
-        """Have ``key`` worked on as soon as a worker is free."""
+        """Have ``key`` worked on as soon as a worker is free: something has happened to it."""
         self._cancel_timer(key)
         if key in self._busy:
             self._again.add(key)
-        elif key not in self._waiting:
-            self._waiting.add(key)
-            self._since.setdefault(key, time.monotonic())
-            self._ready.put_nowait(key)
+        else:
+            self._rechecks.pop(key, None)
+            self._put(key, self._news)
+
+    def recheck(self, key: Key) -> None:
+        """Have ``key`` worked on once nothing else is to be done, and in some seconds in any case."""
+        if key not in self._busy and key not in self._news:
+            self._cancel_timer(key)
+            self._put(key, self._rechecks)
 
     async def work_first(self, keys: Iterable[Key]) -> None:
         """Work on ``keys``, one after the other, before `run`. What fails waits to be added with the rest."""
@@ -69,16 +82,32 @@ class WorkQueue:
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
-                    key = await self._ready.get()
+                    await self._arrived.wait()
                     await self._workers.acquire()
-                    group.create_task(self._serve(key))
+                    group.create_task(self._serve(self._take()))
         finally:
             for timer in self._timers.values():
                 timer.cancel()
 
-    async def _serve(self, key: Key) -> None:
-        self._waiting.discard(key)
+    def _put(self, key: Key, line: dict[Key, None]) -> None:
+        self._since.setdefault(key, time.monotonic())
+        line.setdefault(key)
+        self._arrived.set()
+
+    def _take(self) -> Key:
+        """Return what comes next, which is busy from now on."""
+        line = self._news or self._rechecks
+        oldest = next(iter(self._rechecks), None)
+        if oldest is not None and time.monotonic() - self._since[oldest] >= _OVERDUE_SECONDS:
+            line = self._rechecks
+        key = next(iter(line))
+        del line[key]
         self._busy.add(key)
+        if not self._news and not self._rechecks:
+            self._arrived.clear()
+        return key
+
+    async def _serve(self, key: Key) -> None:
         try:
             again = await self._attempt(key)
         finally:
@@ -90,7 +119,7 @@ class WorkQueue:
             self.add(key)
         elif again is not None:
             self._cancel_timer(key)
-            timer = asyncio.get_running_loop().call_later(max(again, 0.0), self.add, key)
+            timer = asyncio.get_running_loop().call_later(max(again, 0.0), self.recheck, key)
             self._timers[key] = timer
 
     async def _attempt(self, key: Key) -> float | None:

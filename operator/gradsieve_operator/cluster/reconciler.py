@@ -186,6 +186,11 @@ class Reconciler:
             warning = (each["type"], each["status"]) in _WARNINGS and each["reason"] not in _ON_THE_WAY
             await post_event(self._api, metadata, warning=warning, reason=words[0], message=words[1])
 
+    def knows(self, key: Key, version: str) -> bool:
+        """Whether a job was last looked at, or written, as it is in that ``resourceVersion``."""
+        _, memory = self._memories.get(key, ("", Memory()))
+        return memory.version == version
+
     def pod_seen(self, key: Key, raw: Mapping[str, Any]) -> None:
         """Take note of how a pod is, or was when it went, that bears the name of a job."""
         uid, memory = self._memories.get(key, ("", Memory()))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, path
-from gradsieve_operator.cluster.coordinator import context_of
 from gradsieve_operator.cluster.memory import Memory
+from gradsieve_operator.cluster.tls import JobContext, context_of
 from gradsieve_operator.decide.world import timestamp
 from gradsieve_operator.spec import HorovodJob
 
@@ -38,7 +37,7 @@ async def read_secrets(api: Api, job: HorovodJob, memory: Memory) -> None:
     memory.held = resources.held(job, {name: memory.contents[name][1] for name in secrets})
 
 
-def operator_context(job: HorovodJob, memory: Memory) -> ssl.SSLContext | None:
+def operator_context(job: HorovodJob, memory: Memory) -> JobContext | None:
     """Return the TLS context for calls to the job's coordinator; None without a usable certificate."""
     name = contract.operator_secret(job.name)
     if memory.held.authority is None or name in memory.held.lost or name not in memory.secrets:

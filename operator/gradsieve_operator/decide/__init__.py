@@ -19,6 +19,7 @@ from gradsieve_operator.decide.actions import (
 from gradsieve_operator.decide.decision import decide
 from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.members import silence_limit
+from gradsieve_operator.decide.pace import Pace
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.surplus import part_surplus
 from gradsieve_operator.decide.world import (
@@ -42,6 +43,7 @@ __all__ = [
     "IssueCertificates",
     "MarkPod",
     "Node",
+    "Pace",
     "Placer",
     "Pod",
     "Progress",

@@ -17,7 +17,7 @@ from gradsieve_operator.decide.members import (
 )
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.same_spec import of_another_spec
-from gradsieve_operator.decide.steering import noticed, roster_digest, steer, taking_part
+from gradsieve_operator.decide.steering import next_call, noticed, roster_digest, steer, taking_part
 from gradsieve_operator.decide.world import World
 
 _LOOK_AGAIN = 1.0
@@ -68,8 +68,9 @@ def _unusable(world: World) -> Decision | None:
 
 def _left_alone(world: World) -> Decision:
     """Let ranks train on: a new operator that reads specs more strictly must not end them."""
-    word = Word("InvalidSpec", world.invalid)
-    return Decision((), noticed(world), admitted=placed(), degraded=word, again=_LOOK_AGAIN)
+    word, progress = Word("InvalidSpec", world.invalid), noticed(world)
+    again = max(_LOOK_AGAIN, next_call(world, progress))
+    return Decision((), progress, admitted=placed(), degraded=word, again=again)
 
 
 def _success(world: World) -> Decision | None:

@@ -27,8 +27,8 @@ from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.world import Pod, World
 from gradsieve_operator.spec import Compression
 
-_STARTING_SECONDS, _RUNNING_SECONDS = 0.5, 3.0
-"""How often the coordinator is asked: often while something is expected to happen."""
+_FIRST_SAMPLE_SECONDS = 60.0
+"""Ranks that report at all have done so by then."""
 
 _PENDING_SECONDS = 30.0
 """Ranks that must start anew wait for so long for a pod that does not run yet; a pull may take longer."""
@@ -64,8 +64,25 @@ def steer(world: World) -> Decision:
         left = (p for p in world.pods if p.occupies and not p.deleting)
         surplus = (p for p in left if p.host not in places or p != last[p.host])
         actions.extend(delete(pod, world) for pod in surplus)
-    again = _RUNNING_SECONDS if progress.running and knows else _STARTING_SECONDS
+    again = next_call(world, progress) if knows else world.pace.starting
     return Decision(tuple(actions), progress, admitted=placed(), degraded=hindrance(world), again=again)
+
+
+def next_call(world: World, progress: Progress) -> float:
+    """Return after how many seconds to listen again to a coordinator that knows all that it shall know.
+
+    Ranks that run have something to say for a while, and when they were told something: their first sample,
+    a plan that they follow, or what has made their coordinator's pod not ready.
+    """
+    coordinator = world.coordinator
+    if coordinator is None or not progress.running:
+        return world.pace.starting
+    leader = newest(world.pods).get(contract.COORDINATOR_HOST)
+    first = not coordinator.telemetry and world.now - (progress.changed or 0.0) < _FIRST_SAMPLE_SECONDS
+    follows = not coordinator.telemetry or coordinator.applied_plan >= progress.plan_generation
+    if first or not follows or leader is None or not leader.ready:
+        return world.pace.expecting
+    return world.pace.steady
 
 
 def taking_part(world: World) -> Sequence[tuple[Slot, Pod]] | None:

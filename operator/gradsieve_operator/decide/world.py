@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradsieve_operator import contract
+from gradsieve_operator.decide.pace import Pace
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.placement.cluster import pinned_node
@@ -181,6 +182,7 @@ class World:
         departed: host -> its pod as it was last seen, where that is no longer there.
         lost: names of the Secrets with certificates that are missing or damaged.
         trust: digest of all authorities of the job; empty while it has only its first one.
+        pace: how often its coordinator is asked.
     """
 
     job: HorovodJob
@@ -204,6 +206,7 @@ class World:
     departed: Mapping[str, Pod] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
     trust: str = ""
+    pace: Pace = field(default_factory=Pace)
 
 
 def timestamp(text: object) -> float:

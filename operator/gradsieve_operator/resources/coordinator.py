@@ -16,12 +16,21 @@ JOB_VOLUME = "gradsieve-job"
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
 """Of a coordinator whose template says nothing. With limits, so that it passes quotas that demand them."""
 
+_READINESS = {
+    "httpGet": {"path": contract.PATH_READY, "port": contract.READONLY_PORT},
+    "periodSeconds": 2,
+    "timeoutSeconds": 2,
+    "failureThreshold": 1,
+}
+"""Ready while ranks run: a change of the pod tells the operator at once that there is something to ask."""
+
 
 def coordinator(job: HorovodJob, *, attempt: int, authority: str, node: str | None) -> Manifest:
     """Build the coordinator's pod.
 
     Its template is ``spec.launcher.template``; without one, the first group's, less the resources (a
-    coordinator needs no GPU) and less all containers but the first.
+    coordinator needs no GPU) and less all containers but the first. Its readiness is ours, whatever the
+    template says.
 
     Args:
         job: whose it is.
@@ -51,6 +60,7 @@ def coordinator(job: HorovodJob, *, attempt: int, authority: str, node: str | No
     )
     spec = pod_spec(template, job.name, contract.COORDINATOR_HOST, container)
     first = spec["containers"][0]
+    first["readinessProbe"] = copy.deepcopy(_READINESS)
     first["volumeMounts"].append({"name": JOB_VOLUME, "mountPath": JOB_DIRECTORY, "readOnly": True})
     spec["volumes"].append({"name": JOB_VOLUME, "configMap": {"name": job.name}})
     if job.scheduling.priority_class_name is not None:

@@ -11,9 +11,6 @@ from gradsieve_operator.decide.members import newest
 from gradsieve_operator.decide.world import timestamp
 from gradsieve_operator.status.times import written
 
-SAMPLE_SECONDS = 10.0
-"""A newer sample takes the place of one of that age only: each is a write to the API server."""
-
 
 def groups(world: World, gpu_products: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return ``status.workerGroups``.
@@ -70,7 +67,7 @@ def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
     sample, taken = coordinator.telemetry, coordinator.sampled_at(world.now)
     last = timestamp(before.get("lastSampleTime")) if before else 0.0
     # Of one sample it is told twice how old it is, which is never quite the same.
-    soon = abs(taken - last) < SAMPLE_SECONDS
+    soon = abs(taken - last) < world.pace.telemetry
     if before and soon and decision.progress.finished is None:
         return dict(before)
     step, wait = float(sample["stepSeconds"]), float(sample["waitSeconds"])

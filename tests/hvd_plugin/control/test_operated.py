@@ -194,6 +194,7 @@ def test_plan_and_telemetry_go_through_the_coordinator(job):
     assert "gradsieve_density_ratio 0.01" in metrics
     assert "# HELP gradsieve_step_seconds Seconds per step, mean over the ranks.\n" in metrics
     assert job.look("/healthz") == "ok\n"
+    assert job.look("/readyz") == "Running\n"
     shown = json.loads(job.look("/v1/status"))
     assert 0 <= status.pop("telemetryAge") <= shown.pop("telemetryAge") < 60
     assert shown == status

@@ -1,0 +1,24 @@
+"""How often the operator listens to coordinators, and writes down what they report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds from one call to a coordinator to the next, and from one written sample to the next.
+
+    What changes a pod, its coordinator's readiness among it, is an event and waits for none of these.
+
+    Attributes:
+        starting: while ranks do not run, or the coordinator lacks what it was told.
+        expecting: while ranks run, and something that will be said in a moment is waited for.
+        steady: while ranks run and nothing is expected. A job costs one TLS handshake each time.
+        telemetry: between two samples that are written to a job's status: each is a write to the API server.
+    """
+
+    starting: float = 0.5
+    expecting: float = 3.0
+    steady: float = 12.0
+    telemetry: float = 30.0

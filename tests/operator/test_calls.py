@@ -1,0 +1,78 @@
+"""Calls to coordinators: a bounded number at a time, of which slow ones hold a share only."""
+
+import asyncio
+import contextlib
+
+import pytest
+from operator_in_memory import until
+
+from gradsieve_operator.cluster.calls import MOST_CONNECTIONS, Calls
+from gradsieve_operator.cluster.fence import Fence
+
+
+@pytest.fixture
+async def calls():
+    """Calls of a queue that parks nothing."""
+    found = Calls(Fence(), contextlib.nullcontext)
+    async with found.session:
+        yield found
+
+
+class Callers:
+    """Callers that keep their connection until they are let go."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls, self._over = calls, asyncio.Event()
+        self.connected = {True: 0, False: 0}
+        self.tasks: list[asyncio.Task] = []
+
+    def call(self, number: int, *, slow: bool) -> None:
+        self.tasks += [asyncio.create_task(self._call(slow)) for _ in range(number)]
+
+    async def _call(self, slow: bool) -> None:
+        async with self._calls.turn(slow=slow):
+            self.connected[slow] += 1
+            await self._over.wait()
+
+    async def let_go(self) -> None:
+        self._over.set()
+        await asyncio.gather(*self.tasks)
+
+
+async def test_no_more_connections_are_open_than_there_may_be_and_everybody_gets_one_in_the_end(calls):
+    callers = Callers(calls)
+    callers.call(200, slow=False)
+    callers.call(200, slow=True)
+    await until(lambda: sum(callers.connected.values()) == MOST_CONNECTIONS)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert sum(callers.connected.values()) == MOST_CONNECTIONS
+    assert calls.session.connector.limit == MOST_CONNECTIONS
+    await callers.let_go()
+    assert callers.connected == {True: 200, False: 200}
+
+
+async def test_slow_ones_leave_connections_to_the_others(calls):
+    callers = Callers(calls)
+    callers.call(200, slow=True)
+    await until(lambda: callers.connected[True] > 0)
+    callers.call(1, slow=False)
+    await until(lambda: callers.connected[False] == 1)
+    await callers.let_go()
+
+
+async def test_who_waits_for_a_connection_is_parked():
+    parked = 0
+
+    @contextlib.asynccontextmanager
+    async def parking():
+        nonlocal parked
+        parked += 1
+        yield
+
+    found = Calls(Fence(), parking)
+    async with found.session:
+        callers = Callers(found)
+        callers.call(2 * MOST_CONNECTIONS, slow=False)
+        await until(lambda: parked == 2 * MOST_CONNECTIONS)
+        await callers.let_go()

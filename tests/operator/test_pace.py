@@ -1,0 +1,83 @@
+"""How often a coordinator is asked: seldom while ranks train, often while something is expected."""
+
+from dataclasses import replace
+
+import horovod_jobs as jobs
+import pytest
+from virtual_cluster import VirtualCluster
+
+from gradsieve_operator import decide as d
+from gradsieve_operator.cluster.operator import Options
+from gradsieve_operator.errors import SpecError
+
+PACE = d.Pace()
+DENSITY = {"algorithm": "TopK", "densityPermille": 10}
+SAMPLE = {"time": 1000.0, "step": 7, "stepSeconds": 0.2, "waitSeconds": 0.05}
+
+
+def training(**spec) -> VirtualCluster:
+    """A job whose ranks have run for longer than the first sample may take."""
+    it = VirtualCluster(jobs.body(**spec), {"n0": 2, "n1": 2}, length=10_000)
+    it.live(90)
+    assert it.progress.running
+    return it
+
+
+def asked_again(it: VirtualCluster, **answer) -> float | None:
+    """Return after how many seconds a coordinator with this answer is asked again."""
+    world = it.world()
+    return d.decide(replace(world, coordinator=replace(world.coordinator, **answer))).again
+
+
+def test_a_coordinator_whose_ranks_train_is_asked_seldom():
+    it = training()
+    assert asked_again(it) == PACE.steady
+    assert asked_again(it, telemetry=SAMPLE) == PACE.steady
+
+
+def test_one_that_does_not_answer_or_whose_ranks_do_not_run_is_asked_often():
+    it = training()
+    assert asked_again(it, state="Starting") == PACE.starting
+    it.deaf = True
+    assert d.decide(it.world()).again == PACE.starting
+
+
+def test_one_whose_pod_is_not_ready_has_something_to_say():
+    it = training()
+    leader = it.pods["digits-coordinator-1"]
+    it.pods["digits-coordinator-1"] = replace(leader, ready=False)
+    assert asked_again(it) == PACE.expecting
+
+
+def test_a_plan_that_ranks_who_report_do_not_follow_yet_is_waited_for():
+    it = training(compression=DENSITY)
+    plan = it.progress.plan_generation
+    assert asked_again(it, telemetry=SAMPLE, applied_plan=plan - 1) == PACE.expecting
+    assert asked_again(it, telemetry=SAMPLE, applied_plan=plan) == PACE.steady
+    assert asked_again(it, telemetry={}, applied_plan=0) == PACE.steady, "ranks that never report"
+
+
+def test_the_first_sample_is_waited_for_for_a_while():
+    it = VirtualCluster(jobs.body(), {"n0": 2, "n1": 2}, length=10_000)
+    it.live(10)
+    assert it.progress.running
+    assert asked_again(it) == PACE.expecting
+    assert asked_again(it, telemetry=SAMPLE) == PACE.steady
+
+
+def test_ranks_of_a_job_that_has_become_invalid_are_asked_no_more_often():
+    it = training()
+    it.invalid = "a field is wrong"
+    assert asked_again(it) == PACE.steady
+
+
+def test_a_chart_may_set_both_intervals():
+    found = Options.read({"GRADSIEVE_COORDINATOR_SECONDS": "15", "GRADSIEVE_TELEMETRY_SECONDS": "60"})
+    assert found.pace == d.Pace(steady=15.0, telemetry=60.0)
+    assert Options.read({"GRADSIEVE_COORDINATOR_SECONDS": ""}).pace == PACE
+
+
+@pytest.mark.parametrize("text", ["0", "often", "nan", "3600"])
+def test_an_interval_that_makes_no_sense_is_refused(text):
+    with pytest.raises(SpecError, match="from 1 to 60 seconds"):
+        Options.read({"GRADSIEVE_TELEMETRY_SECONDS": text})
