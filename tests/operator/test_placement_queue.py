@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import GPU, cluster, gang, gpu_node, load, pods
+from worlds import GPU, cluster, gang, gpu_node, load, place, pods
 
-from gradsieve_operator.placement import PATIENCE, Assignment, Cluster, Load, Shortage, overtaken, place
+from gradsieve_operator.placement import PATIENCE, Assignment, Cluster, Load, Shortage, overtaken
 
 NODES = (gpu_node("a", "T4", 2), gpu_node("b", "T4", 2))
 

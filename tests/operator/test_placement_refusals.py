@@ -2,9 +2,9 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import GPU, cluster, gang, gpu_node, load, node, pods
+from worlds import GPU, cluster, gang, gpu_node, load, node, place, pods
 
-from gradsieve_operator.placement import Assignment, Refusals, Refused, Shortage, place, plan
+from gradsieve_operator.placement import Assignment, Refusals, Refused, Shortage, plan
 from gradsieve_operator.placement.refusals import FIRST_SECONDS, KEPT_SECONDS, LONGEST_SECONDS
 
 WHY = "0/3 nodes are available: volume node affinity conflict"

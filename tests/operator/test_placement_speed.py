@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from worlds import GPU, cluster, gang, gpu_node, load, node, pods
+from worlds import GPU, cluster, gang, gpu_node, load, node, place, pods
 
-from gradsieve_operator.placement import Assignment, Shortage, place
+from gradsieve_operator.placement import Assignment, Shortage
 
 LIMIT = 1.0
 """Seconds of processor time; some twenty times what is measured."""

@@ -1,9 +1,9 @@
 """Small clusters and gangs for the planner's tests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gradsieve_operator.placement import Cluster, Gang, Load, Node
+from gradsieve_operator.placement import Assignment, Cluster, Gang, Load, Node, Shortage, plan_queue
 
 GPU = "nvidia.com/gpu"
 
@@ -58,3 +58,10 @@ def load(where: str, *, ends: bool = False, **amounts: int) -> Load:
     """Return a pod on a node; amounts as the planner counts them, ``gpu`` for GPUs."""
     requests = {GPU if name == "gpu" else name: amount for name, amount in amounts.items()}
     return Load(node=where, requests={"pods": 1, **requests}, ends=ends)
+
+
+def place(world: Cluster, wanted: Gang, waiting: Iterable[Gang]) -> Assignment | Shortage:
+    """Return what the pass over the queue has for one gang, which may be among those that wait."""
+    return plan_queue(world, {**{other.key: other for other in waiting}, wanted.key: wanted}.values())[
+        wanted.key
+    ]

@@ -104,7 +104,8 @@ class Planning:
                 since=progress.waiting_since or time.time(),
                 overtaken=max(progress.overtaken, self.overtaken(key)),
             )
-            found = placement.place(cluster(), gang, self._waiting.values() if starts else ())
+            waiting = {**(self._waiting if starts else {}), key: gang}
+            found = placement.plan_queue(cluster(), waiting.values())[key]
             if starts:
                 self._waiting[key] = gang
             if isinstance(found, placement.Shortage):

@@ -9,7 +9,7 @@ dynamic resources: pods pinned against those stay unscheduled, and their nodes a
 from gradsieve_operator.placement.cluster import Cluster, Load, Node
 from gradsieve_operator.placement.gang import Gang
 from gradsieve_operator.placement.planner import Assignment, plan
-from gradsieve_operator.placement.queue import PATIENCE, overtaken, place
+from gradsieve_operator.placement.queue import PATIENCE, overtaken, plan_queue
 from gradsieve_operator.placement.refusals import Refusals, Refused
 from gradsieve_operator.placement.shortage import Missing, Shortage
 
@@ -25,6 +25,6 @@ __all__ = [
     "Refused",
     "Shortage",
     "overtaken",
-    "place",
     "plan",
+    "plan_queue",
 ]

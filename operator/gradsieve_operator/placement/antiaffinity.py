@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gradsieve_operator.contract import LABEL_INDEX
@@ -35,6 +36,28 @@ class AntiAffinity:
             by_label is not None and selects(by_label, {_NAMESPACE: namespace})
         )
         return inside and selects(self.selector, labels)
+
+
+class Guards:
+    """What all pods of a cluster keep others away from; equal terms are judged once.
+
+    Args:
+        terms: each with the value that its label has on the pod's own node.
+    """
+
+    def __init__(self, terms: Iterable[tuple[AntiAffinity, str]]) -> None:
+        self._domains: dict[str, tuple[AntiAffinity, set[tuple[str, str]]]] = {}
+        for term, value in terms:
+            _, domains = self._domains.setdefault(json.dumps(asdict(term), sort_keys=True), (term, set()))
+            domains.add((term.topology, value))
+
+    def closed(self, namespace: str, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+        """Return key and value of the node labels at which pods with these labels are kept away."""
+        found: set[tuple[str, str]] = set()
+        for term, domains in self._domains.values():
+            if term.keeps_away(namespace, labels):
+                found |= domains
+        return frozenset(found)
 
 
 def anti_affinity(namespace: str, spec: Mapping[str, Any]) -> tuple[AntiAffinity, ...]:

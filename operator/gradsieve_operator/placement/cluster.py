@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradsieve_operator.contract import LABEL_JOB
-from gradsieve_operator.placement.antiaffinity import AntiAffinity, anti_affinity
+from gradsieve_operator.placement.antiaffinity import AntiAffinity, Guards, anti_affinity
 from gradsieve_operator.placement.requests import Resources, is_single, pod_requests
 from gradsieve_operator.spec import parse_quantity
 
@@ -154,11 +154,24 @@ class Cluster:
         """Return how much of a resource the node has for pods."""
         return 1 if is_single(resource) else self.nodes[node].allocatable.get(resource, 0)
 
+    def fitting(self, node: str, requests: Resources) -> int:
+        """Return how many pods with these requests fit on the node, not above zero where none does."""
+        there, held = self.nodes[node].allocatable, self.held.get(node, {})
+        fewest: int | None = None
+        for name, amount in requests.items():
+            capacity = 1 if is_single(name) else there.get(name, 0)
+            count = (capacity - held.get(name, 0)) // amount
+            if fewest is None or count < fewest:
+                fewest = count
+            if fewest <= 0:
+                break
+        return fewest or 0
+
     def with_loads(self, loads: Iterable[Load]) -> Cluster:
         """Return this cluster with more pods in it."""
-        held = defaultdict(Counter, {node: Counter(amounts) for node, amounts in self.held.items()})
+        held = dict(self.held)
         for load in loads:
-            _add(held[load.node], load.requests)
+            held[load.node] = _sum(held.get(load.node, {}), load.requests)
         return Cluster(self.nodes, held, self.ending, self.guarded)
 
     def when_jobs_have_ended(self) -> Cluster:
@@ -169,18 +182,21 @@ class Cluster:
         }
         return Cluster(self.nodes, held, {}, tuple(load for load in self.guarded if not load.ends))
 
-    def closed(self, namespace: str, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-        """Return key and value of the node labels at which pods keep a pod with these labels away."""
-        found = set()
-        for load in self.guarded:
-            where = self.nodes[load.node].labels if load.node in self.nodes else {}
-            for term in load.keeps_away:
-                domain = (term.topology, where.get(term.topology))
-                if domain[1] is not None and domain not in found and term.keeps_away(namespace, labels):
-                    found.add((term.topology, domain[1]))
-        return frozenset(found)
+    def guards(self) -> Guards:
+        """Return what keeps pods away from others, as far as it is on nodes that are known."""
+        return Guards(
+            (term, value)
+            for load in self.guarded
+            if load.node in self.nodes
+            for term in load.keeps_away
+            if (value := self.nodes[load.node].labels.get(term.topology)) is not None
+        )
 
 
 def _add(total: Counter[str], amounts: Resources) -> None:
     for name, amount in amounts.items():
         total[name] += amount
+
+
+def _sum(one: Resources, other: Resources) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

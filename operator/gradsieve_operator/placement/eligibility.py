@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from gradsieve_operator.placement.cluster import Cluster, Node, Taint
+from gradsieve_operator.placement.cluster import Node, Taint
 from gradsieve_operator.placement.gang import Shape
 from gradsieve_operator.placement.selectors import matches
 
@@ -13,19 +16,51 @@ GPU_PRODUCT = "nvidia.com/gpu.product"
 _NOT_HARD = "PreferNoSchedule"
 
 
-def obstacles(cluster: Cluster, shape: Shape) -> dict[str, str | None]:
-    """Return for each node what keeps pods of ``shape`` off it, None if nothing does; refusals not counted.
+Closed = frozenset[tuple[str, str]]
+"""Key and value of the node labels at which other pods' anti-affinity keeps a pod away."""
 
-    What is looked at: what `obstacle` looks at, and the required anti-affinity of pods that are there.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Eligible:
+    """The nodes that equal pods may be on, whatever is free there; refusals not counted. Told by identity.
+
+    nodes: their names, in the order of names.
+    barred: reason -> how many other nodes there are.
     """
-    closed = cluster.closed(shape.namespace, shape.labels)
-    found = {}
-    for name, node in cluster.nodes.items():
-        why = obstacle(node, shape.spec, shape.gpu_products)
-        if why is None and any(node.labels.get(key) == value for key, value in closed):
-            why = "closed to such pods by another pod's anti-affinity"
-        found[name] = why
-    return found
+
+    nodes: tuple[str, ...]
+    barred: Mapping[str, int]
+
+
+class Eligibility:
+    """Finds out which nodes pods may be on, once for equal ones.
+
+    Args:
+        nodes: by name, in the order of names.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node]) -> None:
+        self._nodes = nodes
+        self._known: dict[tuple[str, tuple[str, ...], Closed], Eligible] = {}
+
+    def of(self, shape: Shape, closed: Closed) -> Eligible:
+        """Return where pods of ``shape`` may be, away from ``closed``; the same object for equal pods."""
+        key = (json.dumps(shape.spec, sort_keys=True), shape.gpu_products, closed)
+        if key not in self._known:
+            self._known[key] = self._find(shape, closed)
+        return self._known[key]
+
+    def _find(self, shape: Shape, closed: Closed) -> Eligible:
+        names, barred = [], Counter[str]()
+        for name, node in self._nodes.items():
+            why = obstacle(node, shape.spec, shape.gpu_products)
+            if why is None and any(node.labels.get(key) == value for key, value in closed):
+                why = "closed to such pods by another pod's anti-affinity"
+            if why is None:
+                names.append(name)
+            else:
+                barred[why] += 1
+        return Eligible(tuple(names), barred)
 
 
 def obstacle(node: Node, spec: Mapping[str, Any], gpu_products: tuple[str, ...]) -> str | None:

@@ -10,6 +10,7 @@ from gradsieve_operator.placement.gang import Gang
 from gradsieve_operator.placement.packing import search
 from gradsieve_operator.placement.preferences import preferred
 from gradsieve_operator.placement.problem import Problem, Solution
+from gradsieve_operator.placement.rooms import Rooms
 from gradsieve_operator.placement.shortage import Shortage, explain
 
 
@@ -28,20 +29,29 @@ class Assignment:
 def plan(cluster: Cluster, gang: Gang) -> Assignment | Shortage:
     """Return where all pods of ``gang`` go in ``cluster`` as it is now, or why they cannot.
 
+    Equal arguments give equal results, in whatever order nodes and pods arrived.
+    """
+    rooms = Rooms(cluster)
+    return assign(rooms, gang) or explain(rooms, gang)
+
+
+def assign(rooms: Rooms, gang: Gang) -> Assignment | None:
+    """Return where all pods of ``gang`` go, None if there is no room for all of them.
+
+    0. Where one shape alone has no room for all of its pods, there is none.
     1. Leave out the nodes that have refused such pods lately, be it to be tried again or not.
     2. Place the gang as its preference says, greedily.
     3. If that finds nothing, take any placement that a search finds.
     4. If there is none, do the same with the nodes that may be tried again.
-    5. If there is none, say what is missing.
-
-    Equal arguments give equal results, in whatever order nodes and pods arrived.
     """
-    problem = Problem.of(cluster, gang)
+    if any(sum(rooms.fitting(shape).values()) < shape.count for shape in gang.shapes):
+        return None
+    problem = Problem.of(rooms, gang)
     solution = None
     if any(shape.refused.doubted for shape in gang.shapes):
-        solution = _solve(problem.without_doubts(gang), cluster, gang)
-    solution = solution or _solve(problem, cluster, gang)
-    return explain(cluster, gang) if solution is None else _assignment(problem, gang, solution)
+        solution = _solve(problem.without_doubts(gang), rooms.cluster, gang)
+    solution = solution or _solve(problem, rooms.cluster, gang)
+    return None if solution is None else _assignment(problem, gang, solution)
 
 
 def _solve(problem: Problem, cluster: Cluster, gang: Gang) -> Solution | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 from gradsieve_operator.placement.cluster import Cluster, Node
 from gradsieve_operator.placement.eligibility import GPU_PRODUCT, avoided
@@ -76,31 +75,31 @@ def _greedy(problem: Problem, cluster: Cluster, gang: Gang) -> Solution | None:
     solution: Solution = tuple({} for _ in gang.shapes)
     for shape in _hardest_first(problem):
         rank = _rank(problem, cluster, gang, shape)
-        left = problem.counts[shape]
+        left, need = problem.counts[shape], problem.needs[shape]
+        open_nodes = {node for node in problem.eligible[shape] if most(state.free[node], need, 1)}
         while left:
-            open_nodes = [
-                node for node in problem.eligible[shape] if most(state.free[node], problem.needs[shape], 1)
-            ]
             if not open_nodes:
                 return None
             node = min(open_nodes, key=lambda node: (rank(node, state), node))
             one_by_one = gang.placement == "Spread"
-            count = 1 if one_by_one else most(state.free[node], problem.needs[shape], left)
-            state.free[node] = take(state.free[node], problem.needs[shape], count)
+            count = 1 if one_by_one else most(state.free[node], need, left)
+            state.free[node] = take(state.free[node], need, count)
             state.here[node] += count
             solution[shape][node] = solution[shape].get(node, 0) + count
             left -= count
+            if not most(state.free[node], need, 1):
+                open_nodes.remove(node)
     return solution
 
 
 def _hardest_first(problem: Problem) -> list[int]:
     """Shapes with the least room beyond what they need come first."""
 
-    def slack(shape: int) -> tuple[Fraction, int]:
+    def slack(shape: int) -> tuple[float, int]:
         room = sum(
             most(problem.free[node], problem.needs[shape], 1 << 20) for node in problem.eligible[shape]
         )
-        return Fraction(room, problem.counts[shape]), shape
+        return room / problem.counts[shape], shape
 
     return sorted(range(len(problem.counts)), key=slack)
 
@@ -116,7 +115,7 @@ def _rank(problem: Problem, cluster: Cluster, gang: Gang, shape: int) -> Callabl
             return (*last[node], gpus[node], state.here[node] == 0, -most(state.free[node], need, count))
 
         return fastest
-    empty = [_emptiness(problem, cluster, node) for node in range(len(nodes))]
+    empty = {node: _emptiness(problem, cluster, node) for node in last}
     if gang.placement == "Pack":
         return lambda node, _: (*last[node], empty[node])
     return lambda node, state: (*last[node], state.here[node], -empty[node])
@@ -133,11 +132,14 @@ def _gpu_rank(node: Node, shape: Shape) -> int:
     return -int(memory) if memory.isdecimal() else 0
 
 
-def _emptiness(problem: Problem, cluster: Cluster, node: int) -> Fraction:
-    """Return the free part of the node's scarcest resource among those the gang asks for."""
+def _emptiness(problem: Problem, cluster: Cluster, node: int) -> float:
+    """Return the free part of the node's scarcest resource among those the gang asks for.
+
+    Equal parts are equal numbers: the quotient of whole numbers is rounded correctly.
+    """
     parts = [
-        Fraction(free, capacity)
+        free / capacity
         for resource, free in zip(problem.resources, problem.free[node], strict=True)
         if (capacity := cluster.capacity(problem.nodes[node], resource)) > 0
     ]
-    return min(parts, default=Fraction(0))
+    return min(parts, default=0.0)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gradsieve_operator.placement.cluster import Cluster
-from gradsieve_operator.placement.eligibility import obstacles
 from gradsieve_operator.placement.gang import Gang
+from gradsieve_operator.placement.rooms import Rooms
 
 Vector = tuple[int, ...]
 """An amount of each resource that the gang asks for, in one fixed order."""
@@ -17,12 +16,12 @@ Vector = tuple[int, ...]
 class Problem:
     """How many pods of each shape on which node? Shapes and nodes are numbered.
 
-    nodes: names of the nodes that at least one shape may be on, in the order of names.
+    nodes: names of the nodes that at least one pod of a shape fits on, in the order of names.
     resources: what the vectors count.
     free: of each node.
     needs: of one pod of each shape.
     counts: how many pods of each shape there are.
-    eligible: numbers of the nodes that each shape may be on.
+    eligible: numbers of the nodes that each shape may be on, and that have room for at least one of its pods.
     """
 
     nodes: tuple[str, ...]
@@ -33,38 +32,22 @@ class Problem:
     eligible: tuple[frozenset[int], ...]
 
     @classmethod
-    def of(cls, cluster: Cluster, gang: Gang) -> Problem:
-        """Return the problem of placing ``gang`` in ``cluster`` as it is now."""
-        allowed = [
-            [
-                why is None and name not in shape.refused.left_out
-                for name, why in obstacles(cluster, shape).items()
-            ]
-            for shape in gang.shapes
-        ]
-        kept = (
-            [
-                name
-                for name, column in zip(cluster.nodes, zip(*allowed, strict=True), strict=True)
-                if any(column)
-            ]
-            if allowed
-            else []
-        )
+    def of(cls, rooms: Rooms, gang: Gang) -> Problem:
+        """Return the problem of placing ``gang`` where there is room now."""
+        fitting = [rooms.fitting(shape) for shape in gang.shapes]
+        kept = tuple(sorted({name for names in fitting for name in names}))
         numbers = {name: number for number, name in enumerate(kept)}
         resources = tuple(sorted({name for shape in gang.shapes for name in shape.requests}))
+        free = rooms.cluster.free
         return cls(
-            nodes=tuple(kept),
+            nodes=kept,
             resources=resources,
-            free=tuple(tuple(cluster.free(name, resource) for resource in resources) for name in kept),
+            free=tuple(tuple(free(name, resource) for resource in resources) for name in kept),
             needs=tuple(
                 tuple(shape.requests.get(resource, 0) for resource in resources) for shape in gang.shapes
             ),
             counts=tuple(shape.count for shape in gang.shapes),
-            eligible=tuple(
-                frozenset(numbers[name] for name, may in zip(cluster.nodes, row, strict=True) if may)
-                for row in allowed
-            ),
+            eligible=tuple(frozenset(numbers[name] for name in names) for names in fitting),
         )
 
     def without_doubts(self, gang: Gang) -> Problem:
@@ -90,9 +73,11 @@ Solution = tuple[dict[int, int], ...]
 def most(free: Sequence[int], need: Vector, limit: int) -> int:
     """Return how many pods with that need fit, at most ``limit``."""
     for amount, each in zip(free, need, strict=True):
-        if each:
-            limit = min(limit, amount // each)
-    return max(limit, 0)
+        if each and amount < limit * each:
+            limit = amount // each
+            if limit <= 0:
+                return 0
+    return limit
 
 
 def take(free: Sequence[int], need: Vector, count: int) -> Vector:

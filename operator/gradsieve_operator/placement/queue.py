@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gradsieve_operator.placement.cluster import Cluster
+from gradsieve_operator.placement.eligibility import Eligibility
 from gradsieve_operator.placement.gang import Gang
-from gradsieve_operator.placement.planner import Assignment, plan
-from gradsieve_operator.placement.shortage import Shortage
+from gradsieve_operator.placement.planner import Assignment, assign
+from gradsieve_operator.placement.rooms import Rooms
+from gradsieve_operator.placement.shortage import Shortage, explain
 
 PATIENCE = 3
 """How often a waiting gang is overtaken before places are held for it."""
@@ -19,33 +21,70 @@ def turn(gang: Gang) -> tuple[int, float, str]:
     return (-gang.priority, gang.since, gang.key)
 
 
-def place(cluster: Cluster, gang: Gang, waiting: Iterable[Gang]) -> Assignment | Shortage:
-    """Return where all pods of ``gang`` go while others wait too, or why they cannot.
+def plan_queue(cluster: Cluster, waiting: Iterable[Gang]) -> dict[str, Assignment | Shortage]:
+    """Return where all pods of each waiting gang go, or why they cannot: key -> plan. All plans fit together.
 
-    1. Go through the gangs that come before it, in their order.
-    2. One that fits now takes its places: it will be created in a moment.
-    3. One that does not, and was overtaken `PATIENCE` times, holds the places that it would get if all jobs
+    Go through the gangs in their order:
+
+    1. One that fits into what is left takes its places: it will be created in a moment.
+    2. One that does not, and was overtaken `PATIENCE` times, holds the places that it would get if all jobs
        had ended. These do not depend on which jobs run, so they stay the same while it waits; later gangs get
        no more than what is left beside them, running jobs end, and so the places become free. One that would
        not even fit then holds nothing.
-    4. Any other is overtaken, if ``gang`` fits into what is left.
+    3. Any other is overtaken by those of the later ones that fit.
 
-    ``waiting`` are the gangs that could be created now if they had a place; ``gang`` may be among them.
+    ``waiting`` are the gangs that could be created now if they had a place, each key once.
     """
-    before = sorted((other for other in waiting if turn(other) < turn(gang)), key=turn)
-    rest, held_for = cluster, ""
-    for other in before:
-        taken = plan(rest, other)
-        if isinstance(taken, Shortage) and other.overtaken >= PATIENCE:
-            taken = plan(rest.when_jobs_have_ended(), other)
-            held_for = held_for or (other.key if isinstance(taken, Assignment) else "")
-        if isinstance(taken, Assignment):
-            rest = rest.with_loads(taken.loads)
-    found = plan(rest, gang)
-    if isinstance(found, Shortage):
-        ever = isinstance(plan(cluster.when_jobs_have_ended(), gang.trusting()), Assignment)
-        return replace(found, held_for=held_for, ever=ever)
+    queue, found = _Pass(cluster), {}
+    for gang in sorted(waiting, key=turn):
+        found[gang.key] = queue.place(gang)
     return found
+
+
+class _Pass:
+    """What is left while one gang after the other takes its places.
+
+    What has no room stays without, as nothing frees meanwhile: gangs that are equal are judged once.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        eligibility, later = Eligibility(cluster.nodes), cluster.when_jobs_have_ended()
+        self._rest = Rooms(cluster, eligibility)
+        # When all jobs have ended: less what was taken here; and as it is then.
+        self._held, self._ended = Rooms(later, eligibility), Rooms(later, eligibility)
+        self._roomless: set[tuple[object, ...]] = set()
+        self._ever: dict[tuple[object, ...], bool] = {}
+        self._held_for = ""
+
+    def place(self, gang: Gang) -> Assignment | Shortage:
+        """Return the plan for ``gang``, whose places are taken or held from now on."""
+        kind = self._rest.kind(gang)
+        found = None if kind in self._roomless else assign(self._rest, gang)
+        if found is not None:
+            self._take(found)
+            return found
+        self._roomless.add(kind)
+        shortage = replace(explain(self._rest, gang), held_for=self._held_for, ever=self._fits_ever(gang))
+        if gang.overtaken >= PATIENCE:
+            self._hold(gang)
+        return shortage
+
+    def _hold(self, gang: Gang) -> None:
+        places = assign(self._held, gang)
+        if places is not None:
+            self._held_for = self._held_for or gang.key
+            self._take(places)
+
+    def _take(self, places: Assignment) -> None:
+        self._rest.take(places.loads)
+        self._held.take(places.loads)
+
+    def _fits_ever(self, gang: Gang) -> bool:
+        gang = gang.trusting()
+        kind = self._ended.kind(gang)
+        if kind not in self._ever:
+            self._ever[kind] = assign(self._ended, gang) is not None
+        return self._ever[kind]
 
 
 def overtaken(gang: Gang, waiting: Iterable[Gang]) -> tuple[str, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradsieve_operator.placement.cluster import Cluster
-from gradsieve_operator.placement.eligibility import obstacles
 from gradsieve_operator.placement.gang import Gang, Shape
 from gradsieve_operator.placement.requests import PODS, shown
+from gradsieve_operator.placement.rooms import Rooms
 
 _MOST_NAMED = 4  # nodes by name in a message
 
@@ -22,7 +23,8 @@ class Missing:
     wanted: how many pods there are.
     requests: what each needs, as people write it.
     fitting: node -> how many of them fit there now.
-    full: node -> what it has too little of, and how much of that is free.
+    full: node -> what it has too little of, and how much of that is free; of some of these nodes.
+    nodes: how many nodes there are in all.
     barred: reason -> how many nodes it may not be on for that reason.
     """
 
@@ -31,6 +33,7 @@ class Missing:
     requests: str
     fitting: dict[str, int]
     full: dict[str, str]
+    nodes: int
     barred: dict[str, int]
 
     @property
@@ -50,10 +53,11 @@ class Missing:
         pods = "1 pod" if self.wanted == 1 else f"{self.wanted} pods"
         found = []
         if self.fitting:
-            where = _named([f"{node}: {count}" for node, count in self.fitting.items()])
+            where = _named([f"{node}: {count}" for node, count in self.fitting.items()], len(self.fitting))
             found.append(f"{sum(self.fitting.values())} can start now ({where})")
         if self.full:
-            where = _named([f"{node} ({free})" for node, free in self.full.items()])
+            count = self.nodes - len(self.fitting) - sum(self.barred.values())
+            where = _named([f"{node} ({free})" for node, free in self.full.items()], count)
             found.append(f"too little is free on {where}")
         found += self.closed
         return f"{self.group} needs {pods} of {self.requests}: {'; '.join(found) or 'there is no node'}"
@@ -86,35 +90,30 @@ class Shortage:
         return text
 
 
-def explain(cluster: Cluster, gang: Gang) -> Shortage:
-    """Return what each shape of ``gang`` lacks in ``cluster``, looked at alone."""
-    return Shortage(missing=tuple(_missing(cluster, shape) for shape in gang.shapes))
+def explain(rooms: Rooms, gang: Gang) -> Shortage:
+    """Return what each shape of ``gang`` lacks, looked at alone."""
+    return Shortage(missing=tuple(_missing(rooms, shape) for shape in gang.shapes))
 
 
-def _missing(cluster: Cluster, shape: Shape) -> Missing:
-    fitting: dict[str, int] = {}
-    full: dict[str, str] = {}
-    barred: Counter[str] = Counter()
-    for name, why in obstacles(cluster, shape).items():
-        lacking = _lacking(cluster, shape, name)
-        if why is not None:
-            barred[why] += 1
-        elif lacking:
-            full[name] = lacking
-        elif name in shape.refused.left_out:
-            said = shape.refused.left_out[name]
+def _missing(rooms: Rooms, shape: Shape) -> Missing:
+    eligible, fitting = rooms.eligible(shape), rooms.fitting(shape)
+    barred = Counter(eligible.barred)
+    for name, said in shape.refused.left_out.items():
+        if name in eligible.nodes and not _lacking(rooms.cluster, shape, name):
             barred[f"left out for a while, as such a pod was refused there ({said})"] += 1
-        else:
-            fitting[name] = min(
-                cluster.free(name, resource) // amount for resource, amount in shape.requests.items()
-            )
+    full = (
+        (name, lacking)
+        for name in eligible.nodes
+        if name not in fitting and (lacking := _lacking(rooms.cluster, shape, name))
+    )
     requests = [shown(name, amount) for name, amount in sorted(shape.requests.items()) if name != PODS]
     return Missing(
         group=shape.group,
         wanted=shape.count,
         requests=", ".join(requests) or "no size",
         fitting=fitting,
-        full=full,
+        full=dict(itertools.islice(full, _MOST_NAMED)),
+        nodes=len(eligible.nodes) + sum(eligible.barred.values()),
         barred=dict(sorted(barred.items(), key=lambda item: (-item[1], item[0]))),
     )
 
@@ -128,6 +127,6 @@ def _lacking(cluster: Cluster, shape: Shape, node: str) -> str:
     return ", ".join(short)
 
 
-def _named(items: Sequence[str]) -> str:
-    more = len(items) - _MOST_NAMED
+def _named(items: Sequence[str], count: int) -> str:
+    more = count - _MOST_NAMED
     return ", ".join(items[:_MOST_NAMED]) + (f" and {more} more nodes" if more > 0 else "")
