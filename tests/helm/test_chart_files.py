@@ -10,7 +10,7 @@ import yaml
 from manifests import ROOT
 
 from gradsieve_operator import contract
-from gradsieve_operator.cluster.operator import LEASE
+from gradsieve_operator.cluster.operator import LEASE, Options
 
 CHART = ROOT / "helm/gradsieve"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -80,6 +80,11 @@ def test_every_variable_that_the_documentation_names_is_set_by_the_chart():
     documented |= set(re.findall(r"`(GRADSIEVE_[A-Z_]+)`,? ?[`|]", table))
     assert documented <= set(re.findall(r"GRADSIEVE_[A-Z_]+", TEMPLATE))
     assert len(documented) >= 7
+
+
+def test_the_chart_s_intervals_are_the_operator_s_own():
+    pace = Options().pace
+    assert VALUES["intervals"] == {"coordinator": pace.steady, "telemetry": pace.telemetry}
 
 
 def test_the_chart_s_rights_name_the_operator_s_own_lease_and_ports():
