@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         SampledSelector,
         TopKSelector,
     )
+    from gradsieve.sparse_gradient import SparseGradient
 
 __version__ = "0.1.0"
 
@@ -135,6 +136,7 @@ _HOMES = {
         "SampledSelector",
         "TopKSelector",
     ),
+    "sparse_gradient": ("SparseGradient",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -180,6 +182,7 @@ __all__ = [
     "SampledSelector",
     "Selection",
     "Selector",
+    "SparseGradient",
     "StateError",
     "Steering",
     "TopKConfig",

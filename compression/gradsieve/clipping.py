@@ -15,6 +15,7 @@ from gradsieve.accumulated import Accumulated
 from gradsieve.policies.energy import norm
 from gradsieve.residual import ErrorFeedback
 from gradsieve.selection import Selection
+from gradsieve.sparse_gradient import SparseGradient
 
 
 class ClippedFeedback:
@@ -39,6 +40,10 @@ class ClippedFeedback:
     def keep(self, selection: Selection, sent: Tensor) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`."""
         self._inner.keep(selection, sent)
+
+    def reclaim(self, rejected: SparseGradient) -> None:
+        """See :class:`gradsieve.residual.ErrorFeedback`."""
+        self._inner.reclaim(rejected)
 
     def commit(self) -> None:
         """Make the step final."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradsieve.codec import encode, encode_refusal, sent_values
+from gradsieve.codec import ValueDtype, encode, encode_refusal, sent_values
 from gradsieve.config import CompressionConfig
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels.magnitude import all_finite
@@ -16,6 +16,7 @@ from gradsieve.policies import state as saved
 from gradsieve.policies.energy import kept_energy_gain
 from gradsieve.policies.sole import SoleLayer
 from gradsieve.selection import Selection
+from gradsieve.sparse_gradient import SparseGradient
 
 
 class LayerCompressor:
@@ -53,17 +54,38 @@ class LayerCompressor:
     def compress(self, gradient: Tensor, *, step: int, unscale: float = 1.0) -> Tensor:
         """Return the payload (uint8 [bytes], CPU) for ``gradient`` (N elements, any shape, not mutated).
 
+        It holds what `select` would return, rounded to the configuration's type of values, or is a refusal.
+
+        Raises ConfigurationError if the gradient has another number of elements.
+        """
+        selection = self._select(gradient, step, unscale, self._config.value_dtype)
+        if selection is None:
+            return encode_refusal(self._elements)
+        return encode(selection, self._elements, self._config.value_dtype)
+
+    def select(self, gradient: Tensor, *, step: int, unscale: float = 1.0) -> SparseGradient | None:
+        """Return what is to be sent of ``gradient`` (N elements, any shape, not mutated), None for a refusal.
+
+        Values are unscaled. All that is selected counts as sent, but for what comes back by `reclaim`.
+
+        Raises ConfigurationError if the gradient has another number of elements.
+        """
+        selection = self._select(gradient, step, unscale, "float32")
+        return None if selection is None else SparseGradient.of(selection, self._elements)
+
+    def _select(
+        self, gradient: Tensor, step: int, unscale: float, value_dtype: ValueDtype
+    ) -> Selection | None:
+        """Return what is to be sent as values of a type, None for a refusal.
+
         1. Ask the policy how much to send in ``step``.
         2. Add the residual to ``gradient * unscale``.
         3. Select entries, with the last threshold unless the policy wants it found anew.
-        4. If one is not finite, return a refusal; residual, threshold and policy stay as they were.
+        4. If one is not finite, refuse; residual, threshold and policy stay as they were.
         5. Tell the policy what was selected.
-        6. Leave the rest in the residual, pending until ``commit``.
-        7. Encode. Values on the wire are unscaled.
+        6. Leave the rest, and what rounding takes away, in the residual, pending until ``commit``.
 
         A step that was neither committed nor rolled back is rolled back first.
-
-        Raises ConfigurationError if the gradient has another number of elements.
         """
         self._require_elements(gradient.numel())
         self.rollback()
@@ -75,13 +97,20 @@ class LayerCompressor:
         self.refused = not all_finite(selection.values)
         if self.refused:
             self.kept = 0
-            return encode_refusal(self._elements)
+            return None
         self.kept = selection.indices.numel()
         gain = kept_energy_gain(selection.values, accumulated.tensor()) if decision.measure else None
         self._policy.observe(Outcome(self._elements, self.kept, selection.threshold, gain))
-        self._feedback.keep(selection, sent_values(selection.values, self._config.value_dtype))
+        self._feedback.keep(selection, sent_values(selection.values, value_dtype))
         self._next_threshold = selection.threshold
-        return encode(selection, self._elements, self._config.value_dtype)
+        return selection
+
+    def reclaim(self, rejected: SparseGradient) -> None:
+        """Take back what was selected in this step and did not arrive, or what a path dropped of a sum.
+
+        rejected: unscaled, on the residual's device; not mutated.
+        """
+        self._feedback.reclaim(rejected)
 
     def abstain(self) -> Tensor:
         """Return a payload without entries, for a step that this tensor takes no part in: a frozen layer.

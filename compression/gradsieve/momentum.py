@@ -20,6 +20,7 @@ from gradsieve.density import is_number
 from gradsieve.errors import ConfigurationError
 from gradsieve.residual import ErrorFeedback
 from gradsieve.selection import Selection
+from gradsieve.sparse_gradient import SparseGradient
 from gradsieve.two_buffers import TwoBuffers
 
 
@@ -125,6 +126,10 @@ class MomentumFeedback:
         """See :class:`gradsieve.residual.ErrorFeedback`."""
         self._inner.keep(selection, sent)
         self._velocity.keep(selection.indices if self._masking else None)
+
+    def reclaim(self, rejected: SparseGradient) -> None:
+        """See :class:`gradsieve.residual.ErrorFeedback`. Velocities that were forgotten stay forgotten."""
+        self._inner.reclaim(rejected)
 
     def commit(self) -> None:
         """Make the step final."""

@@ -17,6 +17,7 @@ from gradsieve.errors import ConfigurationError
 from gradsieve.kernels import accumulate, as_accumulated
 from gradsieve.policies.state import require_fields
 from gradsieve.selection import Selection
+from gradsieve.sparse_gradient import SparseGradient
 from gradsieve.two_buffers import TwoBuffers
 
 OTHER_DTYPE = "; use the residual_dtype that it was saved with"
@@ -31,6 +32,10 @@ class ErrorFeedback(Protocol):
 
     def keep(self, selection: Selection, sent: Tensor) -> None:
         """Note that ``sent`` (fp32 [K]) of the accumulated gradient is on its way."""
+        ...
+
+    def reclaim(self, rejected: SparseGradient) -> None:
+        """Take back what was kept as sent in this step and did not arrive; after ``keep``, before the end."""
         ...
 
     def commit(self) -> None:
@@ -85,6 +90,10 @@ class Residual(TwoBuffers):
         self._accumulated.leave_rest(selection, sent)
         self._open = True
 
+    def reclaim(self, rejected: SparseGradient) -> None:
+        """Add what did not arrive to the pending residual."""
+        self._pending.index_add_(0, rejected.indices, rejected.values)
+
     def waiting(self) -> float:
         """Return the L2 norm of the committed residual."""
         return float(self._committed.norm())
@@ -118,6 +127,9 @@ class NoResidual:
         return as_accumulated(flat if unscale == 1.0 else flat * unscale)
 
     def keep(self, selection: Selection, sent: Tensor) -> None:
+        """Do nothing."""
+
+    def reclaim(self, rejected: SparseGradient) -> None:
         """Do nothing."""
 
     def commit(self) -> None:

@@ -13,6 +13,7 @@ from gradsieve.kernels.scratch import borrow
 from gradsieve.policies.state import require_fields
 from gradsieve.residual import OTHER_DTYPE
 from gradsieve.selection import Selection
+from gradsieve.sparse_gradient import SparseGradient
 from gradsieve.two_buffers import TwoBuffers
 
 _LARGEST = torch.finfo(torch.bfloat16).max
@@ -52,6 +53,11 @@ class RoundedResidual(TwoBuffers):
         self._accumulated.leave_rest(selection, sent)
         self._pending.copy_(self._accumulated.tensor().clamp_(-_LARGEST, _LARGEST))
         self._open = True
+
+    def reclaim(self, rejected: SparseGradient) -> None:
+        """Add what did not arrive to the pending residual, rounded."""
+        total = self._pending[rejected.indices].float() + rejected.values
+        self._pending[rejected.indices] = total.clamp_(-_LARGEST, _LARGEST).to(torch.bfloat16)
 
     def waiting(self) -> float:
         """Return the L2 norm of the committed residual."""

@@ -49,6 +49,7 @@ EXPORTS = [
     "SampledSelector",
     "Selection",
     "Selector",
+    "SparseGradient",
     "StateError",
     "Steering",
     "TopKConfig",

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradsieve import Residual, TopKSelector
+from gradsieve import Compression, LayerCompressor
 from gradsieve.codec import ValueDtype
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.demo.tasks import TASKS, Task
@@ -93,7 +93,8 @@ class _Training:
         self.model = self.task.model(seed=0)
         self._optimizer = self.task.optimizer(self.model)
         self.elements = sum(parameter.numel() for parameter in self.model.parameters())
-        self._residuals = [Residual(self.elements) for _ in range(self.ranks)]
+        config = Compression.topk(density=self.density)
+        self._layers = [LayerCompressor(config, self.elements) for _ in range(self.ranks)]
         self._exchanges = [self.path.make() for _ in range(self.ranks)]
 
     def take(self, step: int) -> None:
@@ -109,8 +110,9 @@ class _Training:
         self.sent_bytes += max(sent for _, sent in results)
         total = results[0][0].total
         self.applied += int(total.count_nonzero())
-        for residual, (result, _) in zip(self._residuals, results, strict=True):
-            _give_back(residual, result.rejected)
+        for layer, (result, _) in zip(self._layers, results, strict=True):
+            layer.reclaim(result.rejected)
+            layer.commit()
         start = 0
         for parameter in self.model.parameters():
             part = total[start : start + parameter.numel()]
@@ -122,18 +124,10 @@ class _Training:
         self.model.zero_grad()
         self.task.loss(self.model, step, rank, 0).backward()
         gradient = torch.cat([_flat(parameter) for parameter in self.model.parameters()])
-        accumulated = self._residuals[rank].begin(gradient)
-        selection = TopKSelector().select(accumulated, self.density, None)
-        self._residuals[rank].keep(selection, selection.values)
-        self._residuals[rank].commit()
-        return SparseGradient.of(selection, self.elements)
+        selected = self._layers[rank].select(gradient, step=step)
+        assert selected is not None, f"rank {rank}: the gradient of step {step} is not finite"
+        return selected
 
 
 def _flat(parameter: nn.Parameter) -> Tensor:
     return torch.zeros(parameter.numel()) if parameter.grad is None else parameter.grad.flatten()
-
-
-def _give_back(residual: Residual, rejected: SparseGradient) -> None:
-    waiting = residual.state_dict()["residual"]
-    waiting[rejected.indices] += rejected.values
-    residual.load_state_dict({"residual": waiting})
