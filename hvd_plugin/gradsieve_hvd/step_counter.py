@@ -17,6 +17,7 @@ class StepStatistics:
     dense_bytes: int = 0  # gradients below the size threshold, as handed to Horovod's all-reduce
     kept: int = 0  # entries this rank selected
     elements: int = 0  # elements of its compressed tensors
+    gradient_bytes: int = 0  # all gradients, as they would be handed to Horovod without compression
     waiting: Mapping[str, float] = field(default_factory=dict)
     """L2 norm of the residual of each frozen parameter (``requires_grad=False``), by name."""
 
@@ -33,14 +34,15 @@ class StepCounter:
         self.last = StepStatistics()
         self._current = StepStatistics()
 
-    def add_payload(self, payload: Tensor, kept: int, elements: int) -> None:
-        """Count a compressed tensor of ``elements``, ``kept`` of which were sent."""
+    def add_payload(self, payload: Tensor, kept: int, elements: int, gradient_bytes: int) -> None:
+        """Count a compressed tensor of ``elements`` in ``gradient_bytes``, ``kept`` of which were sent."""
         now = self._current
         self._current = replace(
             now,
             payload_bytes=now.payload_bytes + payload.numel(),
             kept=now.kept + kept,
             elements=now.elements + elements,
+            gradient_bytes=now.gradient_bytes + gradient_bytes,
         )
 
     def add_received(self, gathered: Tensor) -> None:
@@ -49,8 +51,9 @@ class StepCounter:
 
     def add_dense(self, gradient: Tensor) -> None:
         """Count a tensor that went through Horovod's all-reduce."""
+        now, size = self._current, gradient.numel() * gradient.element_size()
         self._current = replace(
-            self._current, dense_bytes=self._current.dense_bytes + gradient.numel() * gradient.element_size()
+            now, dense_bytes=now.dense_bytes + size, gradient_bytes=now.gradient_bytes + size
         )
 
     def close_step(self) -> None:

@@ -72,11 +72,12 @@ class TensorExchange:
         if entry.frozen:
             self.clipping.abstain(gradient.numel())
             payload = layer.abstain()
-            self.counter.add_payload(payload, 0, 0)
+            self.counter.add_payload(payload, 0, 0, 0)
         else:
             factor = self.clipping.factor(entry.name, gradient)
             payload = layer.compress(gradient, step=transaction.step, unscale=factor / scale)
-            self.counter.add_payload(payload, layer.kept, gradient.numel())
+            size = gradient.numel() * gradient.element_size()
+            self.counter.add_payload(payload, layer.kept, gradient.numel(), size)
         gather = Allgather(payload, entry.name, self.optimizer.process_set)
         return token(gradient), Ticket(transaction, entry, gradient, scale, gather)
 

@@ -21,7 +21,14 @@ from gradsieve_operator.status.times import written
 
 STATUS = job_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
 VALIDATOR = jsonschema.Draft202012Validator(json_schema(STATUS))
-TELEMETRY = {"time": 1000.0, "step": 7, "stepSeconds": 0.2, "waitSeconds": 0.05, "wireBytesPerStep": 4096}
+TELEMETRY = {
+    "time": 1000.0,
+    "step": 7,
+    "stepSeconds": 0.2,
+    "waitSeconds": 0.05,
+    "wireBytesPerStep": 4096,
+    "denseBytesPerStep": 65536,
+}
 
 
 class Watched:
@@ -202,6 +209,7 @@ def test_telemetry_is_shown_in_whole_numbers():
         "stepMilliseconds": 200,
         "waitPercent": 25,
         "wireBytesPerStep": 4096,
+        "denseBytesPerStep": 65536,
         "densityPermille": 10,
         "slowestWorker": "a-1",
     }

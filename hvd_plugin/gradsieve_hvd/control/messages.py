@@ -271,7 +271,13 @@ class Telemetry:
             Refused: a field is missing, no finite number, or negative.
         """
         numbers = {name: fields.number(name) for name in ("stepSeconds", "waitSeconds", "time")}
-        whole = ("wireBytesPerStep", "densityPermille", "appliedPlanGeneration", "committedStep")
+        whole = (
+            "wireBytesPerStep",
+            "denseBytesPerStep",
+            "densityPermille",
+            "appliedPlanGeneration",
+            "committedStep",
+        )
         for name in whole:
             if name in fields:
                 numbers[name] = fields.number(name)

@@ -86,6 +86,7 @@ class PlanExchange:
             "seconds": times.seconds,
             "wait": times.wait_seconds,
             "bytes": sent.payload_bytes + sent.dense_bytes,
+            "dense": sent.gradient_bytes,
             "density": sent.density,
         }
         if self._reporter is not None:
@@ -113,6 +114,7 @@ class PlanExchange:
             "stepSeconds": statistics.fmean(part["seconds"] for part in parts),
             "waitSeconds": statistics.fmean(part["wait"] for part in parts),
             "wireBytesPerStep": round(statistics.fmean(part["bytes"] for part in parts)),
+            "denseBytesPerStep": round(statistics.fmean(part["dense"] for part in parts)),
             "densityPermille": round(1000 * statistics.fmean(part["density"] for part in parts), 3),
             "appliedPlanGeneration": self.plan.generation,
             "ranks": [

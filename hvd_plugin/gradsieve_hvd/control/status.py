@@ -17,6 +17,12 @@ _SAMPLES = (
     ("gradsieve_step_seconds", "stepSeconds", 1.0, "Seconds per step, mean over the ranks."),
     ("gradsieve_wait_seconds", "waitSeconds", 1.0, "Seconds per step spent waiting, mean over the ranks."),
     ("gradsieve_wire_bytes_per_step", "wireBytesPerStep", 1.0, "Bytes sent per step, mean over the ranks."),
+    (
+        "gradsieve_dense_bytes_per_step",
+        "denseBytesPerStep",
+        1.0,
+        "Bytes of a step's gradients without compression, mean over the ranks.",
+    ),
     ("gradsieve_density_ratio", "densityPermille", 1e-3, "Share of the gradient's entries that is sent."),
     ("gradsieve_applied_plan_generation", "appliedPlanGeneration", 1.0, "Plan that the ranks follow."),
     ("gradsieve_committed_step", "committedStep", 1.0, "Step of the last commit."),

@@ -68,7 +68,11 @@ def _telemetry(fields: Fields) -> dict[str, Any]:
         return {}
     sample = fields.object("telemetry")
     ranks = [Fields.of(each, sample.at("ranks")) for each in sample.items("ranks", _MOST_RANKS)]
-    optional = {"wireBytesPerStep": float(_MANY), "densityPermille": float(MAX_DENSITY)}
+    optional = {
+        "wireBytesPerStep": float(_MANY),
+        "denseBytesPerStep": float(_MANY),
+        "densityPermille": float(MAX_DENSITY),
+    }
     return {
         "time": _amount(sample, "time", _LAST_TIME),
         "step": sample.number_or("step", 0, 0, _MANY),

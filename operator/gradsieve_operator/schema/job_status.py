@@ -124,6 +124,7 @@ def _telemetry() -> Schema:
             "stepMilliseconds": number("Time of a step.", 0, _MANY),
             "waitPercent": number("Part of a step spent waiting for gradients.", 0, 100),
             "wireBytesPerStep": number("Bytes sent by rank 0 in a step.", 0, _MANY),
+            "denseBytesPerStep": number("Bytes of a step's gradients without compression.", 0, _MANY),
             "densityPermille": number("Entries sent, of a thousand.", 0, MAX_DENSITY),
             "committedStep": number("Step of the last commit.", 0, _MANY),
             "slowestWorker": text("Host of the rank with the longest steps.", longest=MAX_LABEL_VALUE),

@@ -73,13 +73,14 @@ def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
     step, wait = float(sample["stepSeconds"]), float(sample["waitSeconds"])
     ranks: Sequence[Mapping[str, Any]] = sample.get("ranks") or ()
     slowest = max(ranks, key=lambda rank: float(rank["stepSeconds"]))["host"] if ranks else None
-    density = sample.get("densityPermille")
+    density, dense = sample.get("densityPermille"), sample.get("denseBytesPerStep")
     return {
         "lastSampleTime": written(taken),
         "step": int(sample["step"]),
         "stepMilliseconds": round(1000 * step),
         "waitPercent": round(min(100.0, 100 * wait / step)) if step > 0 else 0,
         "wireBytesPerStep": round(sample.get("wireBytesPerStep", 0)),
+        "denseBytesPerStep": None if dense is None else round(dense),
         "densityPermille": None if density is None else round(density),
         "committedStep": coordinator.committed_step,
         "slowestWorker": slowest,

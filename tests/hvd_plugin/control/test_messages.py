@@ -35,6 +35,7 @@ TELEMETRY = {
     "stepSeconds": 0.5,
     "waitSeconds": 0.1,
     "wireBytesPerStep": 1000,
+    "denseBytesPerStep": 40000,
     "densityPermille": 10,
     "appliedPlanGeneration": 2,
     "ranks": [{"rank": 0, "host": "a100-0", "stepSeconds": 0.5, "waitSeconds": 0.25}],

@@ -176,6 +176,7 @@ def test_plan_and_telemetry_go_through_the_coordinator(job):
         "stepSeconds": 0.5,
         "waitSeconds": 0.1,
         "wireBytesPerStep": 1000,
+        "denseBytesPerStep": 40000,
         "densityPermille": 10,
         "appliedPlanGeneration": 1,
         "ranks": [

@@ -128,6 +128,7 @@ def test_a_sample_says_what_a_step_costs(story: Story) -> None:
     assert 0 < sample["waitSeconds"] < sample["stepSeconds"] < 60
     biases = 4 * (20 + 10)
     assert biases + 2 * TENTH < sample["wireBytesPerStep"] < biases + 6 * TENTH, "packed values and indices"
+    assert sample["denseBytesPerStep"] == biases + 4 * 10 * TENTH
     assert sample["committedStep"] % 5 == 0
     assert 0 < sample["committedStep"] <= sample["step"] + 5
 
