@@ -22,10 +22,11 @@ FAILED_EXIT_STATUS = 1
 """Of a job that has failed although its program did not end by itself."""
 
 _LOOK_SECONDS = 1.0
-_TURN_SECONDS = 15
-"""So long a log is read, or waited for, before the job is looked at again; longest wait for other answers."""
+_CALL_SECONDS = 15
+_TURN_SECONDS = 10
+"""So long a log is read, or waited for, before the job is looked at again."""
 
-_MARGIN_SECONDS = 60
+_MARGIN_SECONDS = 20
 """A line may have been on its way for so long."""
 
 _OF_INTEREST = ("Admitted", "Running")
@@ -107,7 +108,7 @@ class Follower:
             try:
                 # In this order: what a coordinator says last is read before the end is believed.
                 ended = ending(self._status())
-                self._follow_coordinators()
+                self._read_coordinators(follow=ended is None)
                 if ended is not None:
                     return ended
             except urllib3.exceptions.HTTPError as error:
@@ -117,7 +118,7 @@ class Follower:
     def _status(self) -> Mapping[str, Any]:
         where = (contract.GROUP, contract.VERSION, self._target.namespace, contract.JOB_PLURAL, self._name)
         try:
-            found = self._custom.get_namespaced_custom_object(*where, _request_timeout=_TURN_SECONDS)
+            found = self._custom.get_namespaced_custom_object(*where, _request_timeout=_CALL_SECONDS)
         except client.ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 raise JobGone(f"{self._name} was deleted") from error
@@ -131,12 +132,12 @@ class Follower:
             self._said = words
             self._say(words)
 
-    def _follow_coordinators(self) -> None:
-        """Write what coordinators print, in the order of their attempts, until the newest one is silent."""
+    def _read_coordinators(self, *, follow: bool) -> None:
+        """Write what coordinators have printed, by their attempts; ``follow``: and what they print now."""
         for pod, uid, ended in self._coordinators():
             if uid in self._done:
                 continue
-            heard_out = self._follow_log(pod, uid)
+            heard_out = self._read_log(pod, uid, follow=follow)
             if ended and heard_out:
                 self._done.add(uid)
 
@@ -146,7 +147,7 @@ class Follower:
             self._target.namespace,
             label_selector=f"{contract.LABEL_JOB}={self._name}",
             _preload_content=False,
-            _request_timeout=_TURN_SECONDS,
+            _request_timeout=_CALL_SECONDS,
         )
         found = []
         for pod in json.loads(listed.data)["items"]:
@@ -161,8 +162,8 @@ class Follower:
                 found.append((named.generation, pod["metadata"]["name"], pod["metadata"]["uid"], over))
         return [(name, uid, over) for _, name, uid, over in sorted(found)]
 
-    def _follow_log(self, pod: str, uid: str) -> bool:
-        """Write what is new in a pod's log until it ends; returns whether that was its end."""
+    def _read_log(self, pod: str, uid: str, *, follow: bool) -> bool:
+        """Write what is new in a pod's log; returns whether that was all of it, now."""
         last, read_at = self._written.get(uid, ("", 0.0))
         # Counted from when the last line was read: this machine's clock and the node's may differ.
         since = {"since_seconds": math.ceil(time.monotonic() - read_at) + _MARGIN_SECONDS} if last else {}
@@ -170,10 +171,10 @@ class Follower:
             log = self._core.read_namespaced_pod_log(
                 pod,
                 self._target.namespace,
-                follow=True,
+                follow=follow,
                 timestamps=True,
                 _preload_content=False,
-                _request_timeout=(_TURN_SECONDS, _TURN_SECONDS),
+                _request_timeout=(_CALL_SECONDS, _TURN_SECONDS),
                 **since,
             )
         except client.ApiException as error:
@@ -188,7 +189,7 @@ class Follower:
                 if stamp > self._written.get(uid, ("", 0.0))[0]:
                     self._written[uid] = (stamp, time.monotonic())
                     self._write(text)
-                if time.monotonic() > turn_ends:
+                if follow and time.monotonic() > turn_ends:
                     return False
         except (urllib3.exceptions.ReadTimeoutError, urllib3.exceptions.ProtocolError):
             # Silent, or cut off: asked for again after a look at the job, from the last line on.

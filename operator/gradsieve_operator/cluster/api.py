@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import aiohttp
 
+from gradsieve_operator import metrics
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.errors import OperatorError
@@ -87,7 +88,10 @@ class Api:
         connector = aiohttp.TCPConnector(ssl=self._access.tls or True, limit=64)
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS)
         self._session = aiohttp.ClientSession(
-            connector=connector, timeout=timeout, request_class=self._fence.request_class()
+            connector=connector,
+            timeout=timeout,
+            request_class=self._fence.request_class(),
+            trace_configs=[metrics.counted_requests()],
         )
         return self
 

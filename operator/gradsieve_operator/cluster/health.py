@@ -1,4 +1,4 @@
-"""Liveness and readiness, of a replica that waits for the Lease, too; kopf's own begins only afterwards."""
+"""Liveness, readiness and metrics, also of a replica that waits to lead; kopf's own begin only afterwards."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from aiohttp import web
+
+from gradsieve_operator import metrics
 
 LONGEST_SECONDS = 180.0
 """What has stood still for so long will not move again by itself."""
@@ -22,12 +24,12 @@ Ages = Callable[[], Mapping[str, float]]
 
 @contextlib.asynccontextmanager
 async def serving_health(listen: str, ages: Ages, silences: Ages) -> AsyncIterator[None]:
-    """Serve ``/healthz`` and ``/readyz`` meanwhile.
+    """Serve ``/healthz``, ``/readyz`` and ``/metrics`` meanwhile.
 
-    Both answer with a line for each part, and with status 503 if any of them has stood still for too long.
-    Who is not well is started again; who is not ready would not be better off for that. Anybody may connect:
-    beyond some connections the oldest makes room, so that holding them open neither keeps the kubelet out nor
-    costs memory.
+    The first two answer with a line for each part, and with status 503 if any of them has stood still for
+    too long. Who is not well is started again; who is not ready would not be better off for that. Anybody may
+    connect: beyond some connections the oldest makes room, so that holding them open neither keeps the
+    kubelet out nor costs memory.
 
     Args:
         listen: address and port, as in ``0.0.0.0:8080``.
@@ -45,7 +47,11 @@ async def serving_health(listen: str, ages: Ages, silences: Ages) -> AsyncIterat
 
         return handle
 
+    async def show_metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
     application = web.Application()
+    application.router.add_get("/metrics", show_metrics)
     application.router.add_get("/healthz", answer(ages, LONGEST_SECONDS))
     application.router.add_get("/readyz", answer(silences, UNHEARD_SECONDS))
     runner = web.AppRunner(application, handle_signals=False, access_log=None)

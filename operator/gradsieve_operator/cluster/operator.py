@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradsieve_operator import contract
+from gradsieve_operator import contract, metrics
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api, ApiError, path
 from gradsieve_operator.cluster.calls import Calls
@@ -117,6 +117,9 @@ class Operator:
         self._waking = False
         self._watch = WatchCheck()
         self._resynced_at = time.monotonic()
+        metrics.ask(
+            self.queue.depth, self._waiting_jobs, self._places_held, lambda: self._reconciler is not None
+        )
 
     async def start(self) -> None:
         """Wait to be the leader, read nodes and pods, and begin; when that fails, let go of everything.
@@ -199,6 +202,12 @@ class Operator:
             return {}
         return {"API server": math.inf if self._lease is None else self._lease.silence}
 
+    def _waiting_jobs(self) -> int:
+        return 0 if self._planning is None else len(self._planning.waiting())
+
+    def _places_held(self) -> int:
+        return 0 if self._planning is None else self._planning.places_held()
+
     def job_seen(self, namespace: str, name: str, version: str, *, deleted: bool) -> None:
         """A job was made, changed or deleted, and has that ``resourceVersion`` now."""
         key = (namespace, name)
@@ -219,7 +228,8 @@ class Operator:
 
     async def _reconcile(self, key: tuple[str, str]) -> float | None:
         assert self._reconciler is not None
-        return await self._reconciler.reconcile(key)
+        with metrics.reconciling():
+            return await self._reconciler.reconcile(key)
 
     async def _in_turn(self) -> list[Key]:
         """Return the jobs that wait for places, by priority, then by who has waited longer.

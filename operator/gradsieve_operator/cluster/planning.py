@@ -146,6 +146,10 @@ class Planning:
         split = (key.partition("/") for key in self._waiting)
         return [(namespace, name) for namespace, _, name in split]
 
+    def places_held(self) -> int:
+        """Return for how many pods of jobs that were overtaken too often places are held, where they fit."""
+        return sum(gang.count for gang in self._waiting.values() if gang.overtaken >= placement.PATIENCE)
+
     def pause(self, key: str) -> None:
         """Take note that a job does not ask for places now."""
         self._waiting.pop(key, None)

@@ -77,6 +77,10 @@ class WorkQueue:
         """Return for how many seconds the key that has waited longest has not been worked on to the end."""
         return time.monotonic() - min(self._since.values(), default=time.monotonic())
 
+    def depth(self) -> int:
+        """Return how many keys are due and not worked on yet."""
+        return len(self._news) + len(self._rechecks)
+
     async def run(self) -> None:
         """Work until cancelled."""
         try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gradsieve_operator import contract, resources
+from gradsieve_operator import contract, metrics, resources
 from gradsieve_operator.cluster.api import Api, ApiError, path
 from gradsieve_operator.cluster.events import post_event
 from gradsieve_operator.cluster.executor import Executor, JobChanged, job_path, write_status
@@ -132,6 +132,7 @@ class Reconciler:
         change = difference(seen.status, status)
         if change:
             await write_status(self._api, job_path(job), job.uid, change, memory)
+        metrics.started(seen.world.progress, decision.progress)
         await self._tell(metadata, seen.status, status)
 
     async def _report_invalid(
@@ -168,6 +169,7 @@ class Reconciler:
         self, metadata: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> None:
         """Post an Event for each condition that has changed its status or its reason, the same words once."""
+        metrics.JOBS.seen((metadata["namespace"], metadata["name"]), after["conditions"])
         known = {each["type"]: each for each in before.get("conditions") or ()}
         posted: set[tuple[str, str]] = set()
         for each in after["conditions"]:
@@ -211,6 +213,7 @@ class Reconciler:
         if self._planning is not None:
             self._planning.leave("/".join(key))
         self._memories.pop(key, None)
+        metrics.JOBS.forget(key)
 
 
 def _suspended(body: Mapping[str, Any]) -> bool:

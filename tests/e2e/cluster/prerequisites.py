@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from cluster.errors import ClusterUnavailable
@@ -24,6 +25,8 @@ PROGRAMS = {
     "buildah": "buildah",
     "debootstrap": "debootstrap",
 }
+# What tests of metrics need besides; a cluster starts without it.
+_MONITORING = {"prometheus": "prometheus", "promtool": "prometheus"}
 _PLUGINS = "containernetworking-plugins"
 _PLUGIN_FOLDERS = [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
 
@@ -31,7 +34,7 @@ _PLUGIN_FOLDERS = [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
 def missing() -> list[str]:
     """Return what this machine lacks, one readable item each; empty when a cluster can start."""
     lacks = [] if os.geteuid() == 0 else ["root (namespaces, cgroups and mounts are its alone)"]
-    lacks += [f"{program} (Debian package {package})" for program, package in _programs()]
+    lacks += [f"{program} (Debian package {package})" for program, package in _lacking(PROGRAMS)]
     if plugin_folder() is None:
         lacks.append(f"the CNI plug-ins bridge and host-local (Debian package {_PLUGINS})")
     if (version := go_version()) is None or version < GO:
@@ -41,9 +44,9 @@ def missing() -> list[str]:
 
 
 def packages() -> list[str]:
-    """Return the Debian packages that this machine lacks."""
+    """Return the Debian packages that this machine lacks for all tests of the operator."""
     plugins = [] if plugin_folder() else [_PLUGINS]
-    return sorted({package for _, package in _programs()} | {*plugins})
+    return sorted({package for _, package in _lacking({**PROGRAMS, **_MONITORING})} | {*plugins})
 
 
 def require() -> None:
@@ -56,9 +59,9 @@ def require() -> None:
         raise ClusterUnavailable(f"a test cluster needs: {'; '.join(lacks)}")
 
 
-def _programs() -> list[tuple[str, str]]:
-    """Return programs that are not here, with their packages."""
-    return [(program, package) for program, package in PROGRAMS.items() if not shutil.which(program)]
+def _lacking(programs: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the programs that are not here, with their packages."""
+    return [(program, package) for program, package in programs.items() if not shutil.which(program)]
 
 
 def plugin_folder() -> Path | None:
