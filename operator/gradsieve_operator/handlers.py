@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import kopf
 
-from gradsieve_operator import contract
+from gradsieve_operator import contract, transitions
 from gradsieve_operator.cluster.operator import Operator, Options
 
 _REQUEST_SECONDS = 30.0
@@ -24,6 +25,8 @@ operator = Operator(_OPTIONS)
 async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
     """Configure kopf, then wait to be the leader: kopf watches nothing before this returns."""
     configure(settings, _OPTIONS)
+    if _OPTIONS.transitions:
+        transitions.write_to(sys.stdout)
     await operator.start()
 
 

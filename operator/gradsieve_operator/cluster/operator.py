@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradsieve_operator import contract, metrics
+from gradsieve_operator import contract, metrics, transitions
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api, ApiError, path
 from gradsieve_operator.cluster.calls import Calls
@@ -61,6 +61,7 @@ class Options:
         application: value of the label app.kubernetes.io/name of its pods.
         accounts: which ServiceAccounts jobs may use.
         pace: how often coordinators are asked.
+        transitions: whether to write what becomes of jobs as lines of JSON.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -72,13 +73,14 @@ class Options:
     application: str = "gradsieve-operator"
     accounts: AllowedAccounts = ANY_ACCOUNT
     pace: Pace = field(default_factory=Pace)
+    transitions: bool = False
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Options:
         """Read the variables ``GRADSIEVE_*`` that the chart sets.
 
         Raises:
-            SpecError: the list of accounts, or a number of seconds, cannot be read.
+            SpecError: the list of accounts, a number of seconds, or a format, cannot be read.
         """
         return cls(
             namespaces=_words(environment.get("GRADSIEVE_WATCH_NAMESPACES", "")),
@@ -93,6 +95,7 @@ class Options:
                 steady=_seconds(environment, "GRADSIEVE_COORDINATOR_SECONDS", Pace.steady),
                 telemetry=_seconds(environment, "GRADSIEVE_TELEMETRY_SECONDS", Pace.telemetry),
             ),
+            transitions=transitions.wanted(environment),
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gradsieve_operator import contract, metrics, resources
+from gradsieve_operator import contract, metrics, resources, transitions
 from gradsieve_operator.cluster.api import Api, ApiError, path
 from gradsieve_operator.cluster.events import post_event
 from gradsieve_operator.cluster.executor import Executor, JobChanged, job_path, write_status
@@ -170,6 +170,7 @@ class Reconciler:
     ) -> None:
         """Post an Event for each condition that has changed its status or its reason, the same words once."""
         metrics.JOBS.seen((metadata["namespace"], metadata["name"]), after["conditions"])
+        transitions.log(metadata, before, after)
         known = {each["type"]: each for each in before.get("conditions") or ()}
         posted: set[tuple[str, str]] = set()
         for each in after["conditions"]:
