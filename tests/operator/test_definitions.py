@@ -53,6 +53,12 @@ async def test_definitions_that_are_not_there_are_made(definitions_served):
     assert found[POLICIES]["spec"] == policy_definition()["spec"]
 
 
+async def test_it_asks_for_nothing_but_to_read_and_apply_them(definitions_served):
+    await updated(definitions_served)
+    asked = {(each.method.value.upper(), each.name) for each in definitions_served}
+    assert asked == {(method, name) for method in ("GET", "PATCH") for name in (JOBS, POLICIES)}
+
+
 async def test_those_of_an_earlier_version_gain_the_fields_that_are_new(definitions_served):
     earlier = without(job_definition(), "scheduling")
     definitions_served.objects[CRD, None, JOBS] = {**earlier, **ESTABLISHED}

@@ -145,15 +145,9 @@ class CoordinatorStatus:
 
 @dataclass(frozen=True)
 class Unplaceable:
-    """No place for all of the pods that were asked for: what is missing where.
-
-    Attributes:
-        message: in a sentence.
-        pending: whether that is not known yet: the planner says when it is.
-    """
+    """No place for all of the pods that were asked for: what is missing where."""
 
     message: str
-    pending: bool = False
 
 
 Placer = Callable[[Sequence[Manifest]], Mapping[str, str] | Unplaceable]

@@ -1,8 +1,14 @@
 """What the chart renders, by the real Helm and without a cluster."""
 
+import json
+import re
+
 import pytest
+import yaml
 from cluster.errors import ClusterError
 from helm_chart import CHART, MANIFESTS, helm, manifest_files, rendered
+
+from gradsieve_operator import contract
 
 
 def of(objects, kind, name=None):
@@ -198,6 +204,17 @@ def test_egress_is_restricted_to_names_coordinators_and_the_api_server_when_aske
     assert api["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
 
 
+def test_the_job_that_applies_definitions_may_read_and_apply_these_two_and_no_others():
+    [role] = [each for each in rendered() if each["metadata"]["name"].startswith("gradsieve-operator-crds-g")
+              and each["kind"] == "ClusterRole"]  # fmt: skip
+    named, unnamed = role["rules"]
+    assert set(named["resourceNames"]) == {
+        f"{plural}.{contract.GROUP}" for plural in (contract.JOB_PLURAL, contract.POLICY_PLURAL)
+    }
+    # What is applied and not there is created, and cannot be allowed by its name.
+    assert (named["verbs"], unnamed["verbs"]) == (["get", "patch"], ["create"])
+
+
 def test_definitions_are_no_part_of_a_release_so_that_neither_rollback_nor_uninstallation_touches_them():
     objects = rendered()
     assert of(objects, "CustomResourceDefinition") == of(objects, "Job") == []
@@ -209,3 +226,58 @@ def test_definitions_are_no_part_of_a_release_so_that_neither_rollback_nor_unins
         assert "hook-succeeded" in notes["helm.sh/hook-delete-policy"]
     off = rendered("--set", "crds.enabled=false")
     assert not [each for each in off if each["metadata"]["name"].startswith("gradsieve-operator-crds")]
+
+
+def monitoring(kind, options=()):
+    """What of a kind is rendered when everything about metrics is on."""
+    on = ",".join(f"metrics.{name}.enabled=true" for name in MONITORING)
+    return of(rendered("--set", on, *options), kind)
+
+
+MONITORING = ("serviceMonitor", "podMonitor", "prometheusRule", "dashboard")
+KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule", "ConfigMap")
+
+
+@pytest.mark.parametrize(("value", "kind"), list(zip(MONITORING, KINDS, strict=True)))
+def test_what_asks_for_other_operators_is_off_by_default_and_takes_the_labels_that_they_select(value, kind):
+    assert of(rendered(), kind) == []
+    [found] = monitoring(kind, ("--set", f"metrics.{value}.additionalLabels.release=prometheus"))
+    assert found["metadata"]["labels"]["release"] == "prometheus"
+    assert found["metadata"]["labels"]["app.kubernetes.io/name"] == "gradsieve-operator"
+
+
+def test_the_service_monitor_selects_the_operator_s_service_and_its_port():
+    [monitor], [service] = monitoring("ServiceMonitor"), of(rendered(), "Service")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+
+
+@pytest.mark.parametrize(
+    ("address", "asked"), [("10.1.2.3", "10.1.2.3:7480"), ("fd00::1", "[fd00::1]:7480")], ids=["IPv4", "IPv6"]
+)
+def test_coordinators_are_asked_at_their_read_only_port_once_for_all_their_containers(address, asked):
+    [monitor] = monitoring("PodMonitor")
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    found = ""
+    for rule in endpoint["relabelings"]:
+        # As Prometheus does it: the whole value must match.
+        if rule["action"] == "replace" and (match := re.fullmatch(rule["regex"], address)):
+            found = match.expand(rule["replacement"].replace("$1", r"\1"))
+    assert found == asked
+    assert endpoint["relabelings"][-1] == {"action": "labeldrop", "regex": "container"}
+    assert asked.endswith(f":{contract.READONLY_PORT}")
+
+
+def test_coordinators_of_the_served_namespaces_alone_are_asked():
+    [monitor] = monitoring("PodMonitor", NAMESPACED)
+    assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["red", "blue"]}
+    assert monitoring("PodMonitor")[0]["spec"]["namespaceSelector"] == {"any": True}
+
+
+def test_the_rules_and_the_dashboard_are_the_chart_s_files():
+    [rule], [dashboard] = monitoring("PrometheusRule"), monitoring("ConfigMap")
+    assert rule["spec"] == yaml.safe_load((CHART / "files/alerts.yaml").read_text())
+    assert json.loads(dashboard["data"]["gradsieve.json"]) == json.loads(
+        (CHART / "files/dashboard.json").read_text()
+    )
