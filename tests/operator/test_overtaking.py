@@ -2,21 +2,18 @@
 
 import asyncio
 
-import horovod_jobs as jobs
 import kmock as kmock_library
-from operator_in_memory import JOB, bind, change_record, conditions, recorded, running, until
-
-_CPU = {"resources": {"requests": {"cpu": "3"}}}
-"""Nearly a node: three pods in all, one on each."""
-
-
-def submit(server, name: str, workers: int, **spec) -> None:
-    job = jobs.body(jobs.group("worker", workers, container=_CPU), name=name, **spec)
-    server.objects[JOB, "research", name] = job
-
-
-def admitted(server, name: str) -> str:
-    return conditions(server, name).get("Admitted", {}).get("reason", "")
+from operator_in_memory import (
+    JOB,
+    admitted,
+    bind,
+    change_record,
+    conditions,
+    recorded,
+    running,
+    submit,
+    until,
+)
 
 
 def fail(server, pod: str) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import horovod_jobs as jobs
 import kmock as kmock_library
 import pytest
-from operator_in_memory import JOB, bind, change_record, conditions, recorded, running, until
+from operator_in_memory import JOB, admitted, bind, change_record, conditions, recorded, running, until
 
 POLICY = "gradsieve.io/v1alpha1/compressionpolicies"
 CHILDREN = {
@@ -217,7 +217,7 @@ async def test_places_stay_held_for_a_job_that_was_overtaken_before_the_operator
         name = f"small-{number}"
         server.objects[JOB, "research", name] = jobs.body(jobs.group("worker", container=cpu("2")), name=name)
     async with running():
-        await until(lambda: all("status" in job for job in server.all(JOB).values()))
+        await until(lambda: all(admitted(server, name) == "NoPlace" for name in server.all(JOB)))
     small = server.all(JOB)["small-0"]["status"]["conditions"]
     message = next(each["message"] for each in small if each["type"] == "Admitted")
     assert "Free places are held for research/big" in message

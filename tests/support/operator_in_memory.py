@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
+import horovod_jobs
+
 from gradsieve_operator.cluster.operator import Operator, Options
 from gradsieve_operator.decide import Progress
 from gradsieve_operator.status import recall, record
@@ -67,6 +69,18 @@ async def until(state: Callable[[], bool], seconds: float = 20.0) -> None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("not reached in time")
+
+
+def submit(server: Any, name: str, workers: int, **spec: Any) -> None:
+    """Make a job whose workers need nearly a node each: three pods in all find places, one on each."""
+    nearly = {"resources": {"requests": {"cpu": "3"}}}
+    body = horovod_jobs.body(horovod_jobs.group("worker", workers, container=nearly), name=name, **spec)
+    server.objects[JOB, "research", name] = body
+
+
+def admitted(server: Any, name: str) -> str:
+    """Return why a job has its places, or has none; empty while nothing is said."""
+    return conditions(server, name).get("Admitted", {}).get("reason", "")
 
 
 def conditions(server: Any, name: str = "digits") -> dict[str, dict[str, Any]]:

@@ -30,8 +30,9 @@ from gradsieve_operator.cluster.watch_check import WatchCheck
 from gradsieve_operator.decide import Pace
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.resources import Manifest, Neighbours
+from gradsieve_operator.spec import HorovodJob
 from gradsieve_operator.spec.accounts import ANY_ACCOUNT, VARIABLE, AllowedAccounts
-from gradsieve_operator.status import waiting_since
+from gradsieve_operator.status import not_later, recall, waiting_since
 
 LEASE = "gradsieve-operator"
 SYNC_SECONDS = 60.0
@@ -40,7 +41,6 @@ SYNC_SECONDS = 60.0
 _RESYNC_SECONDS = 30.0
 """All jobs are looked at so often, whatever events were lost."""
 
-_WAKE_SECONDS = 0.2
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 60.0
 """Of the intervals that may be set: a sample that is older than a minute is called stale."""
 
@@ -117,7 +117,6 @@ class Operator:
         self._planning: Planning | None = None
         self._reconciler: Reconciler | None = None
         self._lease: Lease | None = None
-        self._waking = False
         self._watch = WatchCheck()
         self._resynced_at = time.monotonic()
         metrics.ask(
@@ -153,7 +152,7 @@ class Operator:
             fence.may_write = self._lease.held_lately
             self._spawn(self._lease.hold())
         if options.sees_nodes:
-            self._planning = Planning(self._api, self._places_changed)
+            self._planning = Planning(self._api, self._answered)
             self._spawn(self._planning.nodes.run())
             self._spawn(self._planning.pods.run())
             async with asyncio.timeout(SYNC_SECONDS):
@@ -167,7 +166,9 @@ class Operator:
         # A replica may have waited for hours to get here.
         self._resynced_at = time.monotonic()
         self._reconciler = Reconciler(self._api, observer, executor, self._planning)
-        await self.queue.work_first(await self._in_turn())
+        if self._planning is not None:
+            await self._line_up(self._planning)
+            self._spawn(self._planning.run())
         self._spawn(self.queue.run())
         self._spawn(self._resync())
 
@@ -206,7 +207,7 @@ class Operator:
         return {"API server": math.inf if self._lease is None else self._lease.silence}
 
     def _waiting_jobs(self) -> int:
-        return 0 if self._planning is None else len(self._planning.waiting())
+        return 0 if self._planning is None else self._planning.waiting()
 
     def _places_held(self) -> int:
         return 0 if self._planning is None else self._planning.places_held()
@@ -234,21 +235,22 @@ class Operator:
         with metrics.reconciling():
             return await self._reconciler.reconcile(key)
 
-    async def _in_turn(self) -> list[Key]:
-        """Return the jobs that wait for places, by priority, then by who has waited longer.
+    async def _line_up(self, planning: Planning) -> None:
+        """Have the planner know all jobs that wait for places before any job is looked at.
 
         Nobody may slip past them, nor one of them past another, because we have just started.
         """
-        if self._planning is None:
-            return []
-        await self._planning.learn_priorities()
-        found = []
-        async for job in self._jobs(*self._options.namespaces):
-            since = waiting_since(job.get("status") or {})
-            if since is not None:
-                wanted = job["spec"].get("scheduling", {}).get("priorityClassName")
-                found.append((-self._planning.priority(wanted), since, _key(job)))
-        return [key for _, _, key in sorted(found)]
+        await planning.learn_priorities()
+        async for body in self._jobs(*self._options.namespaces):
+            if waiting_since(body.get("status") or {}) is not None:
+                # What is wrong with a job is said when it is looked at.
+                with contextlib.suppress(SpecError):
+                    job, progress = HorovodJob.parse(body), recall(body["status"])
+                    if job.scheduling.planned and not job.suspend:
+                        planning.line_up(job, not_later(progress, time.time()))
+                        # Should it be gone, looking is what takes it out of the line.
+                        self.queue.add(_key(body))
+                await asyncio.sleep(0)
 
     async def _resync(self) -> None:
         while True:
@@ -278,17 +280,10 @@ class Operator:
                 for job in page.get("items") or ():
                     yield job
 
-    def _places_changed(self) -> None:
-        """Have waiting jobs look again, once for a burst of changes."""
-        if not self._waking:
-            self._waking = True
-            asyncio.get_running_loop().call_later(_WAKE_SECONDS, self._wake)
-
-    def _wake(self) -> None:
-        self._waking = False
-        if self._planning is not None and self._reconciler is not None:
-            for key in self._planning.waiting():
-                self.queue.add(key)
+    def _answered(self, keys: list[Key]) -> None:
+        """Have waiting jobs looked at for which the planner has news."""
+        for key in keys:
+            self.queue.add(key)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

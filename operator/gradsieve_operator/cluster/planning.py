@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gradsieve_operator import decide, placement, resources
 from gradsieve_operator.cluster.api import Api, path
+from gradsieve_operator.cluster.planner_process import PlannerProcess
+from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.cluster.reflector import Reflector, key_of
+from gradsieve_operator.cluster.waiting import Waiting
 from gradsieve_operator.decide.world import timestamp
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
 
 _PRODUCT = "nvidia.com/gpu.product"
+
+_BURST_SECONDS = 0.1
+"""Changes that come within it are planned for together."""
 
 _PROMISE_SECONDS = 30.0
 """A pod that was created is seen by then; one that was not created holds its place no longer."""
@@ -38,26 +46,43 @@ def keep_node(raw: Mapping[str, Any]) -> NodeView:
 
 
 class Planning:
-    """Places gangs one at a time; what one gets is taken for the next, whether or not the watch has shown it.
+    """Places gangs: those of jobs that wait all together, in a process of its own.
+
+    What a job gets is taken for the others, whether or not the watch has shown it.
 
     Args:
         api: the server.
-        changed: called when nodes or pods change, so that waiting jobs look again.
+        answered: called with the namespaces and names of waiting jobs for which there are news.
     """
 
-    def __init__(self, api: Api, changed: Callable[[], None]) -> None:
-        self.nodes: Reflector[NodeView] = Reflector(api, path("v1", "nodes"), keep_node, changed)
+    def __init__(self, api: Api, answered: Callable[[list[Key]], None]) -> None:
+        self.nodes: Reflector[NodeView] = Reflector(api, path("v1", "nodes"), keep_node, self._ask)
         unfinished = "status.phase!=Succeeded,status.phase!=Failed"
         self.pods: Reflector[placement.Load] = Reflector(
             api, path("v1", "pods"), placement.Load.parse, self._pods_changed, fieldSelector=unfinished
         )
-        self._changed = changed
+        self._answered = answered
+        self._waiting = Waiting()
+        self._asked = asyncio.Event()
         self._promised: dict[str, tuple[float, placement.Load]] = {}
-        self._waiting: dict[str, placement.Gang] = {}
-        self._passed: set[tuple[str, str]] = set()
         self._priorities: dict[str, int] = {}
         self._refusals = placement.Refusals()
         self._api = api
+
+    async def run(self) -> None:
+        """Plan all who wait, once for a burst of changes, until cancelled."""
+        process = PlannerProcess()
+        try:
+            while True:
+                await self._asked.wait()
+                await asyncio.sleep(_BURST_SECONDS)
+                self._asked.clear()
+                gangs = dict(self._waiting.gangs)
+                if gangs:
+                    plans = await process.plan(self._cluster(), gangs.values())
+                    self._answered([_key(each) for each in self._waiting.planned(gangs, plans)])
+        finally:
+            await process.stop()
 
     async def learn_priorities(self) -> None:
         """Read the cluster's priority classes."""
@@ -79,53 +104,71 @@ class Planning:
 
     def overtaken(self, key: str) -> int:
         """Return how often a waiting job was overtaken; 0 for others, whatever their status records."""
-        gang = self._waiting.get(key)
-        return 0 if gang is None else gang.overtaken
+        return self._waiting.overtaken(key)
+
+    def line_up(self, job: HorovodJob, progress: decide.Progress) -> None:
+        """Have a job that waits for its places planned with the others before it is looked at.
+
+        Left out is one of which pods stand: its turn has come already, and looking shows what it lacks.
+        """
+        stands = any(f"{job.namespace}/{name}" in self.pods.kept for name in decide.last_pods(job, progress))
+        if not stands and progress.retry_at <= time.time():
+            self._waiting.join(self._gang(job, progress, decide.first_pods(job, progress)))
+            self._ask()
 
     def placer(self, job: HorovodJob, progress: decide.Progress) -> decide.Placer:
         """Return what finds nodes for pods of ``job``, which has waited as ``progress`` says.
 
-        Nothing is taken yet: see `promise`. A job that has started waits for nobody: others may wait for its
-        end, and it could not get there without the workers that it lacks.
+        Nothing is taken yet: see `promise`. A job that has started waits for nobody, and is planned at once:
+        others may wait for its end, and it could not get there without the workers that it lacks.
         """
-        key = f"{job.namespace}/{job.name}"
-        starts = progress.started is None
         # One picture for all that a decision asks: nothing is awaited meanwhile.
         cluster = functools.cache(self._cluster)
 
         def place(manifests: Sequence[Manifest]) -> Mapping[str, str] | decide.Unplaceable:
-            gang = placement.Gang.of(
-                key,
-                manifests,
-                gpu_products=job.scheduling.gpu_products,
-                refused=self._refusals.of(_spec_of(job)),
-                placement=job.scheduling.placement,
-                priority=self.priority(job.scheduling.priority_class_name),
-                since=progress.waiting_since or time.time(),
-                overtaken=max(progress.overtaken, self.overtaken(key)),
-            )
-            waiting = {**(self._waiting if starts else {}), key: gang}
-            found = placement.plan_queue(cluster(), waiting.values())[key]
-            if starts:
-                self._waiting[key] = gang
+            gang = self._gang(job, progress, manifests)
+            if progress.started is None:
+                return self._in_line(gang)
+            found = placement.plan_queue(cluster(), [gang])[gang.key]
             if isinstance(found, placement.Shortage):
                 return decide.Unplaceable(found.message)
             return found.nodes
 
         return place
 
-    def promise(self, key: str, pods: Sequence[Manifest]) -> None:
-        """Take the places of pods that are about to be created, and count whom their job overtakes.
+    def _gang(
+        self, job: HorovodJob, progress: decide.Progress, manifests: Sequence[Manifest]
+    ) -> placement.Gang:
+        key = f"{job.namespace}/{job.name}"
+        return placement.Gang.of(
+            key,
+            manifests,
+            gpu_products=job.scheduling.gpu_products,
+            refused=self._refusals.of(_spec_of(job)),
+            placement=job.scheduling.placement,
+            priority=self.priority(job.scheduling.priority_class_name),
+            since=progress.waiting_since or time.time(),
+            overtaken=max(progress.overtaken, self.overtaken(key)),
+        )
 
-        However often a start is tried, it overtakes another job once.
-        """
-        gang = self._waiting.pop(key, None)
-        if gang is not None:
-            for other in placement.overtaken(gang, self._waiting.values()):
-                if (other, key) not in self._passed:
-                    self._passed.add((other, key))
-                    passed = self._waiting[other]
-                    self._waiting[other] = replace(passed, overtaken=passed.overtaken + 1)
+    def _in_line(self, gang: placement.Gang) -> Mapping[str, str] | decide.Unplaceable:
+        """Return what the last pass has found for a gang that waits, if that still holds."""
+        if self._waiting.join(gang):
+            self._ask()
+        found = self._waiting.plan(gang)
+        if isinstance(found, str):
+            return decide.Unplaceable(found)
+        if found is not None and placement.still_fits(self._cluster(set(found.values())), gang, found):
+            return found
+        if found is not None:
+            self._waiting.forget_plan(gang.key)
+            self._ask()
+        return decide.Unplaceable("its places are being looked for", pending=True)
+
+    def promise(self, key: str, pods: Sequence[Manifest]) -> None:
+        """Take the places of pods that are about to be created, and count whom their job overtakes."""
+        self._answered([_key(each) for each in self._waiting.start(key)])
+        self._ask()
         until = time.monotonic() + _PROMISE_SECONDS
         for pod in pods:
             load = placement.Load.parse(pod)
@@ -136,41 +179,58 @@ class Planning:
         """Give back the places of pods that were not created."""
         for pod in pods:
             self._promised.pop(key_of(pod), None)
+        if pods:
+            self._ask()
 
     def refused(self, job: HorovodJob, group: str, node: str, why: str) -> None:
         """Take note that ``node`` did not take a pod of a group of ``job``."""
         self._refusals.add(_spec_of(job), group, node, why)
 
-    def waiting(self) -> list[tuple[str, str]]:
-        """Return namespace and name of the jobs that wait for places."""
-        split = (key.partition("/") for key in self._waiting)
-        return [(namespace, name) for namespace, _, name in split]
+    def waiting(self) -> int:
+        """Return how many jobs wait for places."""
+        return len(self._waiting.gangs)
 
     def places_held(self) -> int:
         """Return for how many pods of jobs that were overtaken too often places are held, where they fit."""
-        return sum(gang.count for gang in self._waiting.values() if gang.overtaken >= placement.PATIENCE)
+        gangs = self._waiting.gangs.values()
+        return sum(gang.count for gang in gangs if gang.overtaken >= placement.PATIENCE)
 
     def pause(self, key: str) -> None:
         """Take note that a job does not ask for places now."""
-        self._waiting.pop(key, None)
+        if self._waiting.pause(key):
+            self._ask()
 
     def leave(self, key: str) -> None:
         """Take note that a job does not wait for places any more: it has them, or is no more."""
-        self.pause(key)
-        self._passed = {pair for pair in self._passed if key not in pair}
+        if self._waiting.leave(key):
+            self._ask()
+
+    def _ask(self) -> None:
+        """Have all who wait planned anew."""
+        self._asked.set()
 
     def _pods_changed(self) -> None:
         """End the promises to pods that the watch has shown: they are counted, and no longer once they go."""
         for key in [key for key in self._promised if key in self.pods.kept]:
             del self._promised[key]
-        self._changed()
+        self._ask()
 
-    def _cluster(self) -> placement.Cluster:
+    def _cluster(self, among: Container[str] | None = None) -> placement.Cluster:
+        """Return the cluster as it is now, with what was promised; of ``among``, where that is enough."""
         now = time.monotonic()
         self._promised = {key: (until, load) for key, (until, load) in self._promised.items() if now < until}
         promised = (load for key, (_, load) in self._promised.items() if key not in self.pods.kept)
-        loads = [*self.pods.kept.values(), *promised]
-        return placement.Cluster.of((view.planned for view in self.nodes.kept.values()), loads)
+        loads: Iterable[placement.Load] = itertools.chain(self.pods.kept.values(), promised)
+        nodes = (view.planned for view in self.nodes.kept.values())
+        if among is not None:
+            loads = (load for load in loads if load.node in among)
+            nodes = (node for node in nodes if node.name in among)
+        return placement.Cluster.of(nodes, loads)
+
+
+def _key(key: str) -> Key:
+    namespace, _, name = key.partition("/")
+    return namespace, name
 
 
 def _spec_of(job: HorovodJob) -> str:

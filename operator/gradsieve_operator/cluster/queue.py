@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 Key = tuple[str, str]
 """Namespace and name of a job."""
@@ -57,12 +57,6 @@ class WorkQueue:
         if key not in self._busy and key not in self._news:
             self._cancel_timer(key)
             self._put(key, self._rechecks)
-
-    async def work_first(self, keys: Iterable[Key]) -> None:
-        """Work on ``keys``, one after the other, before `run`. What fails waits to be added with the rest."""
-        for key in keys:
-            async with self._workers:
-                await self._attempt(key)
 
     @contextlib.asynccontextmanager
     async def parked(self) -> AsyncIterator[None]:

@@ -16,6 +16,7 @@ from gradsieve_operator.decide.actions import (
     Stop,
     Word,
 )
+from gradsieve_operator.decide.creation import first_pods, last_pods
 from gradsieve_operator.decide.decision import decide
 from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.members import silence_limit
@@ -56,7 +57,9 @@ __all__ = [
     "Word",
     "World",
     "decide",
+    "first_pods",
     "in_force",
+    "last_pods",
     "part_surplus",
     "read_pod",
     "silence_limit",

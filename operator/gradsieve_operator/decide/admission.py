@@ -26,8 +26,9 @@ from gradsieve_operator.decide.same_spec import of_another_spec
 from gradsieve_operator.decide.world import Pod, Unplaceable, World
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-_LOOK_AGAIN = 5.0
-"""Changes of nodes and pods wake waiting jobs; this is for what makes no event."""
+_LOOK_AGAIN, _LOOK_SELDOM = 5.0, 60.0
+"""What the planner finds wakes waiting jobs. This is for what makes no event: for jobs that were set back, a
+node that has refused their pods may be tried again; for others, something else is missing than before."""
 
 _SPOILED_GRACE = 2
 """Seconds for the containers of a gang that is withdrawn: they have not begun to train."""
@@ -160,13 +161,18 @@ def _create(world: World, gang: list[Pod]) -> Decision:
     hosts = [slot.host for slot in slots(world.job) if slot.host not in have]
     generation = latest_generation(world) + 1
     attempt = None if contract.COORDINATOR_HOST in have else latest_attempt(world) + 1
-    wanted = build(world, hosts, generation, attempt, {})
+    wanted = build(world.job, world.authority, hosts, generation, attempt, {})
     nodes = {} if world.place is None else world.place(wanted)
     progress = replace(world.progress, waiting_since=world.progress.waiting_since or world.now)
     if isinstance(nodes, Unplaceable):
+        if nodes.pending:
+            # What was said before still holds.
+            return Decision((), progress, again=_next_look(world, progress))
         if gang:
             return withdraw(world, gang, Word("PlaceTaken", nodes.message))
-        return Decision((), progress, admitted=Word("NoPlace", nodes.message), again=_LOOK_AGAIN)
+        return Decision(
+            (), progress, admitted=Word("NoPlace", nodes.message), again=_next_look(world, progress)
+        )
     preparing = prerequisites(world)
     word = Word("Preparing", "certificates are being issued")
     if renewal(world):
@@ -176,9 +182,19 @@ def _create(world: World, gang: list[Pod]) -> Decision:
         preparing = (*preparing, IssueCertificates(certified_hosts(world.job)))
         return Decision(preparing, progress, admitted=word, again=0.0)
     progress = begun(progress, generation, attempt)
-    creations = [Create(manifest) for manifest in build(world, hosts, generation, attempt, nodes)]
+    creations = [
+        Create(manifest) for manifest in build(world.job, world.authority, hosts, generation, attempt, nodes)
+    ]
     word = Word("Binding", "pods are being created")
     return Decision((*preparing, Record(progress), *creations), progress, admitted=word, again=1.0)
+
+
+def _next_look(world: World, progress: Progress) -> float:
+    """Return after how many seconds to look again at a job that waits, if its planner says nothing."""
+    again, limit = _LOOK_AGAIN if progress.setbacks else _LOOK_SELDOM, world.job.scheduling.schedule_timeout
+    if limit is None or progress.waiting_since is None:
+        return again
+    return min(again, progress.waiting_since + limit - world.now)
 
 
 def _deletions(pods: Iterable[Pod], world: World) -> tuple[Action, ...]:

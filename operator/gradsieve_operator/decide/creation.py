@@ -11,6 +11,7 @@ from gradsieve_operator.decide.members import certified_hosts, slots
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.world import World
 from gradsieve_operator.resources import Manifest
+from gradsieve_operator.spec import HorovodJob
 
 
 def prerequisites(world: World) -> tuple[Action, ...]:
@@ -32,14 +33,19 @@ def renewal(world: World) -> tuple[Action, ...]:
 
 
 def build(
-    world: World, hosts: Iterable[str], generation: int, attempt: int | None, nodes: Mapping[str, str]
+    job: HorovodJob,
+    authority: str | None,
+    hosts: Iterable[str],
+    generation: int,
+    attempt: int | None,
+    nodes: Mapping[str, str],
 ) -> list[Manifest]:
     """Build pods for workers on ``hosts`` and, if ``attempt`` is given, a coordinator, which comes first."""
-    wanted, authority, job = set(hosts), world.authority or "", world.job
+    wanted, signed = set(hosts), authority or ""
     manifests = []
     if attempt is not None:
         node = nodes.get(contract.coordinator_pod(job.name, attempt))
-        manifests.append(resources.coordinator(job, attempt=attempt, authority=authority, node=node))
+        manifests.append(resources.coordinator(job, attempt=attempt, authority=signed, node=node))
     for slot in slots(job):
         if slot.host in wanted:
             name = contract.worker_pod(job.name, slot.group.name, slot.index, generation)
@@ -49,11 +55,25 @@ def build(
                     slot.group,
                     slot.index,
                     generation=generation,
-                    authority=authority,
+                    authority=signed,
                     node=nodes.get(name),
                 )
             )
     return manifests
+
+
+def first_pods(job: HorovodJob, progress: Progress) -> list[Manifest]:
+    """Return the pods that a waiting job will be made of, as far as the planner looks at them."""
+    hosts = [slot.host for slot in slots(job)]
+    return build(job, None, hosts, progress.generation + 1, progress.attempt + 1, {})
+
+
+def last_pods(job: HorovodJob, progress: Progress) -> list[str]:
+    """Return the names of the pods that were last recorded before they were made, of all places of a job."""
+    workers = (
+        contract.worker_pod(job.name, slot.group.name, slot.index, progress.generation) for slot in slots(job)
+    )
+    return [contract.coordinator_pod(job.name, progress.attempt), *workers]
 
 
 def begun(progress: Progress, generation: int, attempt: int | None) -> Progress:

@@ -67,7 +67,7 @@ def fill(world: World) -> Decision | None:
     if isinstance(found, Unplaceable):
         return _wait(world, Word("NoPlace", found.message), leaderless, _LOOK_AGAIN)
     hosts, nodes = found
-    creations = [Create(pod) for pod in build(world, hosts, generation, attempt, nodes)]
+    creations = [Create(pod) for pod in build(world.job, world.authority, hosts, generation, attempt, nodes)]
     names = ", ".join(creation.name for creation in creations)
     progress = begun(world.progress, generation, attempt)
     # Whatever is left of an earlier incarnation goes before there is another one.
@@ -113,7 +113,7 @@ def _most_places(
     """
 
     def place(count: int) -> Mapping[str, str] | Unplaceable:
-        wanted = build(world, hosts[:count], generation, attempt, {})
+        wanted = build(world.job, world.authority, hosts[:count], generation, attempt, {})
         return {} if world.place is None else world.place(wanted)
 
     fits, fails = (1 if attempt is None else 0), len(hosts)

@@ -145,9 +145,15 @@ class CoordinatorStatus:
 
 @dataclass(frozen=True)
 class Unplaceable:
-    """No place for all of the pods that were asked for: what is missing where."""
+    """No place for all of the pods that were asked for: what is missing where.
+
+    Attributes:
+        message: in a sentence.
+        pending: whether that is not known yet: the planner says when it is.
+    """
 
     message: str
+    pending: bool = False
 
 
 Placer = Callable[[Sequence[Manifest]], Mapping[str, str] | Unplaceable]

@@ -8,8 +8,8 @@ dynamic resources: pods pinned against those stay unscheduled, and their nodes a
 
 from gradsieve_operator.placement.cluster import Cluster, Load, Node
 from gradsieve_operator.placement.gang import Gang
-from gradsieve_operator.placement.planner import Assignment, plan
-from gradsieve_operator.placement.queue import PATIENCE, overtaken, plan_queue
+from gradsieve_operator.placement.planner import Assignment, plan, still_fits
+from gradsieve_operator.placement.queue import PATIENCE, overtaken, plan_queue, plans_in_turn
 from gradsieve_operator.placement.refusals import Refusals, Refused
 from gradsieve_operator.placement.shortage import Missing, Shortage
 
@@ -27,4 +27,6 @@ __all__ = [
     "overtaken",
     "plan",
     "plan_queue",
+    "plans_in_turn",
+    "still_fits",
 ]

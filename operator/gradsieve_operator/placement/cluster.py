@@ -152,15 +152,14 @@ class Cluster:
 
     def capacity(self, node: str, resource: str) -> int:
         """Return how much of a resource the node has for pods."""
-        return 1 if is_single(resource) else self.nodes[node].allocatable.get(resource, 0)
+        return _capacity(self.nodes[node].allocatable, resource)
 
     def fitting(self, node: str, requests: Resources) -> int:
         """Return how many pods with these requests fit on the node, not above zero where none does."""
         there, held = self.nodes[node].allocatable, self.held.get(node, {})
         fewest: int | None = None
         for name, amount in requests.items():
-            capacity = 1 if is_single(name) else there.get(name, 0)
-            count = (capacity - held.get(name, 0)) // amount
+            count = (_capacity(there, name) - held.get(name, 0)) // amount
             if fewest is None or count < fewest:
                 fewest = count
             if fewest <= 0:
@@ -191,6 +190,11 @@ class Cluster:
             for term in load.keeps_away
             if (value := self.nodes[load.node].labels.get(term.topology)) is not None
         )
+
+
+def _capacity(allocatable: Resources, resource: str) -> int:
+    there = allocatable.get(resource)
+    return int(is_single(resource)) if there is None else there
 
 
 def _add(total: Counter[str], amounts: Resources) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gradsieve_operator.placement.cluster import Cluster, Load
+from gradsieve_operator.placement.eligibility import obstacle
 from gradsieve_operator.placement.gang import Gang
 from gradsieve_operator.placement.packing import search
 from gradsieve_operator.placement.preferences import preferred
@@ -52,6 +53,25 @@ def assign(rooms: Rooms, gang: Gang) -> Assignment | None:
         solution = _solve(problem.without_doubts(gang), rooms.cluster, gang)
     solution = solution or _solve(problem, rooms.cluster, gang)
     return None if solution is None else _assignment(problem, gang, solution)
+
+
+def still_fits(cluster: Cluster, gang: Gang, nodes: Mapping[str, str]) -> bool:
+    """Return whether a plan that was made a moment ago fits into ``cluster``, of which its nodes are enough.
+
+    Not looked at: other pods' anti-affinity, which the scheduler knows.
+
+    Args:
+        cluster: as it is now.
+        gang: that the plan is for.
+        nodes: the plan: pod -> node.
+    """
+    placed = [(nodes[pod], shape) for shape in gang.shapes for pod in shape.pods]
+    for where, shape in set(placed):
+        node = cluster.nodes.get(where)
+        if node is None or obstacle(node, shape.spec, shape.gpu_products) is not None:
+            return False
+    filled = cluster.with_loads(Load(node=where, requests=shape.requests) for where, shape in placed)
+    return all(filled.free(where, name) >= 0 for where, shape in placed for name in shape.requests)
 
 
 def _solve(problem: Problem, cluster: Cluster, gang: Gang) -> Solution | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gradsieve_operator.placement.cluster import Cluster
@@ -35,10 +35,14 @@ def plan_queue(cluster: Cluster, waiting: Iterable[Gang]) -> dict[str, Assignmen
 
     ``waiting`` are the gangs that could be created now if they had a place, each key once.
     """
-    queue, found = _Pass(cluster), {}
+    return dict(plans_in_turn(cluster, waiting))
+
+
+def plans_in_turn(cluster: Cluster, waiting: Iterable[Gang]) -> Iterator[tuple[str, Assignment | Shortage]]:
+    """Yield what `plan_queue` returns, gang by gang: whoever asks may pause between them."""
+    queue = _Pass(cluster)
     for gang in sorted(waiting, key=turn):
-        found[gang.key] = queue.place(gang)
-    return found
+        yield gang.key, queue.place(gang)
 
 
 class _Pass:

@@ -1,0 +1,71 @@
+"""Planning in a process of its own: neither the event loop nor Python's lock is held meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import pickle
+import sys
+from collections.abc import Iterable
+
+from gradsieve_operator.cluster.planner_program import LENGTH, Plans, pack
+from gradsieve_operator.placement import Cluster, Gang
+
+LONGEST_SECONDS = 120.0
+"""A process that has not answered by then is replaced."""
+
+_PAUSE = 1.0
+_PROGRAM = "gradsieve_operator.cluster.planner_program"
+_log = logging.getLogger(__name__)
+
+
+class PlannerProcess:
+    """The operator's end of it. The process is started when it is needed, and replaced when it dies."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    async def plan(self, cluster: Cluster, waiting: Iterable[Gang]) -> Plans:
+        """Return the plans for all gangs, however often the process dies meanwhile. One call at a time."""
+        question = pack((cluster, tuple(waiting)))
+        while True:
+            try:
+                async with asyncio.timeout(LONGEST_SECONDS):
+                    return await self._ask(question)
+            except (OSError, EOFError) as error:
+                # TimeoutError is one of them.
+                _log.warning("the planner's process has failed: %r; another one is started", error)
+            await self.stop()
+            await asyncio.sleep(_PAUSE)
+
+    async def stop(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _ask(self, question: bytes) -> Plans:
+        if self._process is None:
+            # -P: what lies in the working directory is no part of the operator.
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", _PROGRAM),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        source, sink = self._process.stdout, self._process.stdin
+        assert source is not None
+        assert sink is not None
+        sink.write(question)
+        await sink.drain()
+        (length,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
+        # Our own process has written it.
+        answer: Plans = pickle.loads(await source.readexactly(length))  # noqa: S301
+        return answer

@@ -1,0 +1,65 @@
+"""The planner's own process: reads questions from its input, and writes answers, until its input ends.
+
+`PlannerProcess` starts it. It imports little, as its memory counts as the operator's.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+import sys
+import time
+from collections.abc import Iterable
+from typing import BinaryIO
+
+from gradsieve_operator.placement import Assignment, Cluster, Gang, plans_in_turn
+
+LENGTH = struct.Struct(">Q")
+"""What precedes each message: how many bytes it has."""
+
+Plans = dict[str, dict[str, str] | str]
+"""Key of a gang -> a node for each of its pods, or what is missing."""
+
+_SHARE = 0.25
+"""Largest part of a processor that planning takes, however much waits."""
+
+_SHORTEST_PAUSE = 0.005
+_NICENESS = 10
+
+
+def pack(message: object) -> bytes:
+    """Return the bytes of a message."""
+    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return LENGTH.pack(len(body)) + body
+
+
+def plans(cluster: Cluster, waiting: Iterable[Gang], share: float = _SHARE) -> Plans:
+    """Plan all gangs in their order, with pauses so that it takes no more than a share of a processor."""
+    found: Plans = {}
+    began, paused = time.process_time(), 0.0
+    for key, plan in plans_in_turn(cluster, waiting):
+        found[key] = dict(plan.nodes) if isinstance(plan, Assignment) else plan.message
+        owed = (time.process_time() - began) * (1.0 / share - 1.0) - paused
+        if owed >= _SHORTEST_PAUSE:
+            time.sleep(owed)
+            paused += owed
+    return found
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer each question on ``source``, a cluster and its waiting gangs, on ``sink``."""
+    while len(head := source.read(LENGTH.size)) == LENGTH.size:
+        body = source.read(*LENGTH.unpack(head))
+        # What comes here comes from the operator, through a pipe that nobody else has.
+        cluster, waiting = pickle.loads(body)  # noqa: S301
+        sink.write(pack(plans(cluster, waiting)))
+        sink.flush()
+
+
+if __name__ == "__main__":
+    # Whoever ends the operator from a terminal ends its group; it then closes our input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICENESS)
+    serve(sys.stdin.buffer, sys.stdout.buffer)
