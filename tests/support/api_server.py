@@ -41,7 +41,8 @@ class ApiServer(kmock.KubernetesEmulator):
         if method not in WRITES or request.resource is None:
             return await super()._handle(request)
         try:
-            return aiohttp.web.json_response(await self._write(method, request))
+            written = await self._write(method, request)
+            return aiohttp.web.json_response(written, status=201 if method == "POST" else 200)
         except kmock.KubernetesError as error:
             return await self._render_error(error)
 

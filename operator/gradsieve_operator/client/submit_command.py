@@ -189,12 +189,13 @@ def _create(target: Target, submission: Submission) -> None:
             owned = config_map(submission, owner=made["metadata"]["uid"])
             core.create_namespaced_config_map(target.namespace, owned)
         with explaining(f"start the job {submission.name}"):
-            start = [{"op": "replace", "path": "/spec/suspend", "value": False}]
-            custom.patch_namespaced_custom_object(*where, submission.name, start)
+            start, kind = {"spec": {"suspend": False}}, "application/merge-patch+json"
+            custom.patch_namespaced_custom_object(*where, submission.name, start, _content_type=kind)
     except click.ClickException:
         # Nobody waits for a job that never began.
         with explaining(f"delete the job {submission.name}, which was not started"):
-            custom.delete_namespaced_custom_object(*where, submission.name)
+            this = {"preconditions": {"uid": made["metadata"]["uid"]}}
+            custom.delete_namespaced_custom_object(*where, submission.name, body=this)
         raise
 
 

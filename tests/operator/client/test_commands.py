@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import horovod_jobs as jobs
+import kmock
 import yaml
 from operator_in_memory import JOB
 
@@ -61,3 +62,34 @@ async def test_top_says_what_the_api_server_says(server):
     done = await asyncio.to_thread(called, "top", "--once")
     assert done.returncode == 1
     assert "cannot list the jobs: " in done.stderr
+
+
+async def test_a_job_is_held_back_until_the_config_map_that_it_owns_is_there(server, tmp_path):
+    (tmp_path / "train.py").write_text("print()\n")
+    words = ("submit", str(tmp_path / "train.py"), "--image", "i:1", "-n", "research", "--detach")
+    done = await asyncio.to_thread(called, *words)
+    assert done.returncode == 0, done.stderr
+    jobs_there = "/apis/gradsieve.io/v1alpha1/namespaces/research/horovodjobs"
+    assert server.writes == [
+        f"POST {jobs_there}",
+        "POST /api/v1/namespaces/research/configmaps",
+        f"PATCH {jobs_there}/train",
+    ]
+    job, program = server.all(JOB)["train"], server.all("v1/configmaps")["train-program"]
+    assert job["spec"]["suspend"] is False
+    assert program["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+    assert program["data"] == {"train.py": "print()\n"}
+
+
+async def test_a_job_whose_config_map_is_refused_is_deleted_again(server, tmp_path):
+    def refuse(request):
+        if "configmaps" in request.url.path:
+            raise kmock.KubernetesError(status=403, reason="Forbidden", message="exceeded quota: none")
+
+    server.before = refuse
+    (tmp_path / "train.py").touch()
+    words = ("submit", str(tmp_path / "train.py"), "--image", "i:1", "-n", "research")
+    done = await asyncio.to_thread(called, *words)
+    assert done.returncode == 1
+    assert "cannot create the ConfigMap train-program: exceeded quota: none" in done.stderr
+    assert server.writes[-1].startswith("DELETE ")
