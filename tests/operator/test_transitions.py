@@ -72,7 +72,7 @@ async def test_a_job_on_its_way_is_told_in_order_and_each_transition_once(server
         await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed")
         await until(lambda: "Placed" in stream.getvalue())
     admitted = [line["reason"] for line in lines(stream) if line["condition"] == "Admitted"]
-    assert admitted == ["Preparing", "Binding", "Placed"]
+    assert admitted == ["Waiting", "Preparing", "Binding", "Placed"]
 
 
 async def test_the_operators_process_writes_them_where_its_environment_asks_for_them(server, monkeypatch):
