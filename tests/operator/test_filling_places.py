@@ -7,9 +7,9 @@ from dataclasses import replace
 import horovod_jobs as jobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual_cluster import VirtualCluster
+from virtual_cluster import VirtualCluster, decided
 
-from gradsieve_operator.decide import Create, Unplaceable, decide
+from gradsieve_operator.decide import Create, Unplaceable
 
 SIZES = st.integers(1, 20)
 
@@ -48,7 +48,7 @@ def test_as_many_places_as_have_room_are_filled_from_the_first_on(
             return {each["metadata"]["name"]: "n0" for each in manifests}
         return Unplaceable("full")
 
-    decision = decide(replace(it.world(), place=place))
+    decision = decided(it.world(), place)
     # Counted one by one: places are filled in the order of ranks.
     hosts = [*(["a"] * first), *(["b"] * second)]
     most = next(
@@ -71,5 +71,5 @@ def test_in_a_full_cluster_two_questions_are_enough():
         questions.append(len(manifests))
         return Unplaceable("full")
 
-    assert decide(replace(it.world(), place=place)).degraded.message == "full"
+    assert decided(it.world(), place).degraded.message == "full"
     assert questions == [40, 1]

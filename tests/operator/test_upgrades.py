@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
+from virtual_cluster import decided
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator import decide as d
@@ -38,7 +39,7 @@ class Running:
         """Decide and act a few times, a minute after one another."""
         for _ in range(4):
             self.now += 60.0
-            decision = d.decide(self._world())
+            decision = decided(self._world(), lambda pods: {each["metadata"]["name"]: "n1" for each in pods})
             self.said += [word.reason for word in (decision.admitted, decision.degraded) if word]
             for action in decision.actions:
                 if isinstance(action, d.DeletePod):
@@ -67,7 +68,7 @@ class Running:
             nodes=None,
             coordinator=None,
             compression=None,
-            place=lambda manifests: {each["metadata"]["name"]: "n1" for each in manifests},
+            planned=True,
             neighbours=Neighbours(),
             refused="",
             now=self.now,

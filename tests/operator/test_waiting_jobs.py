@@ -109,28 +109,33 @@ async def planning_for(told: list):
         await task
 
 
+WANTED = decide.Wanted(("worker-0", "worker-1"), generation=1, attempt=1)
+
+
 async def test_a_plan_whose_places_were_taken_meanwhile_is_not_used():
-    told, wanted = [], decide.first_pods(JOB_OF_TWO, PROGRESS)
+    told = []
     async with planning_for(told) as planning:
-        place = planning.placer(JOB_OF_TWO, PROGRESS)
-        assert place(wanted).pending
+        assert planning.places(JOB_OF_TWO, PROGRESS, WANTED).pending
         await until(lambda: told)
-        assert set(place(wanted)) == {each["metadata"]["name"] for each in wanted}
+        found = planning.places(JOB_OF_TWO, PROGRESS, WANTED)
+        assert set(found.nodes) == {
+            pod["metadata"]["name"] for pod in decide.first_pods(JOB_OF_TWO, PROGRESS)
+        }
         planning.pods.kept.update({f"x/{name}": load(name, cpu=8000) for name in "ab"})
-        assert place(wanted).pending
+        assert planning.places(JOB_OF_TWO, PROGRESS, WANTED).pending
         told.clear()
         await until(lambda: told)
-        assert "worker needs 2 pods" in place(wanted).message
+        assert "worker needs 2 pods" in planning.places(JOB_OF_TWO, PROGRESS, WANTED).message
 
 
 async def test_places_that_another_job_was_promised_are_taken():
-    told, wanted = [], decide.first_pods(JOB_OF_TWO, PROGRESS)
+    told = []
     async with planning_for(told) as planning:
-        planning.placer(JOB_OF_TWO, PROGRESS)(wanted)
+        planning.places(JOB_OF_TWO, PROGRESS, WANTED)
         await until(lambda: told)
         other = replace(JOB_OF_TWO, name="other")
         planning.promise("research/other", planned_on("a", other) + planned_on("b", other))
-        assert planning.placer(JOB_OF_TWO, PROGRESS)(wanted).pending
+        assert planning.places(JOB_OF_TWO, PROGRESS, WANTED).pending
 
 
 def planned_on(name: str, job: HorovodJob) -> list:

@@ -16,6 +16,14 @@ from gradsieve_operator.resources import Neighbours
 from gradsieve_operator.spec import Compression, HorovodJob
 
 
+def decided(world: d.World, place: d.Placer) -> d.Decision:
+    """Return what is decided once ``place`` has answered what is asked for."""
+    decision = d.decide(world)
+    if decision.wanted is None:
+        return decision
+    return d.decide(replace(world, places=d.find_places(world.job, decision.wanted, place)))
+
+
 class Crash(Exception):
     """The operator was killed."""
 
@@ -107,7 +115,7 @@ class VirtualCluster:
             nodes={name: node for name, node in self.nodes.items() if name not in self.unseen},
             coordinator=None if self.deaf else self._status(),
             compression=self.job.compression.resolve(self.policy) if self.job.compression else None,
-            place=self._place,
+            planned=True,
             neighbours=Neighbours(),
             refused=self.refused,
             now=self.now,
@@ -189,7 +197,7 @@ class VirtualCluster:
         """Decide once and act; killed before the action number ``crash_at``."""
         if self.gone:
             return d.Decision((), self.progress)
-        decision = d.decide(self.world())
+        decision = decided(self.world(), self._place)
         self.refused = ""
         self.said.append(decision)
         for number, action in enumerate(decision.actions):

@@ -19,7 +19,6 @@ from gradsieve_operator.decide import (
     CoordinatorStatus,
     Node,
     Pace,
-    Placer,
     Pod,
     Progress,
     World,
@@ -116,7 +115,7 @@ class Observer:
             nodes=nodes,
             coordinator=answer,
             compression=compression,
-            place=self._placer(job, progress),
+            planned=self._planning is not None and job.scheduling.planned,
             neighbours=self._neighbours,
             refused=memory.refused,
             now=now,
@@ -208,11 +207,6 @@ class Observer:
         if found is None:
             raise SpecError("spec.compression.policyRef", f"there is no CompressionPolicy {name!r} here")
         return CompressionPolicy.parse(found).compression
-
-    def _placer(self, job: HorovodJob, progress: Progress) -> Placer | None:
-        if self._planning is None or not job.scheduling.planned:
-            return None
-        return self._planning.placer(job, progress)
 
 
 def _recorded(job: HorovodJob, status: Mapping[str, Any]) -> Progress:

@@ -116,13 +116,15 @@ class Planning:
             self._waiting.join(self._gang(job, progress, decide.first_pods(job, progress)))
             self._ask()
 
-    def placer(self, job: HorovodJob, progress: decide.Progress) -> decide.Placer:
-        """Return what finds nodes for pods of ``job``, which has waited as ``progress`` says.
+    def places(
+        self, job: HorovodJob, progress: decide.Progress, wanted: decide.Wanted
+    ) -> decide.Places | decide.Unplaceable:
+        """Return nodes for pods of ``job``, which has waited as ``progress`` says, or why there are none.
 
         Nothing is taken yet: see `promise`. A job that has started waits for nobody, and is planned at once:
         others may wait for its end, and it could not get there without the workers that it lacks.
         """
-        # One picture for all that a decision asks: nothing is awaited meanwhile.
+        # One picture for all that is tried: nothing is awaited meanwhile.
         cluster = functools.cache(self._cluster)
 
         def place(manifests: Sequence[Manifest]) -> Mapping[str, str] | decide.Unplaceable:
@@ -134,7 +136,7 @@ class Planning:
                 return decide.Unplaceable(found.message)
             return found.nodes
 
-        return place
+        return decide.find_places(job, wanted, place)
 
     def _gang(
         self, job: HorovodJob, progress: decide.Progress, manifests: Sequence[Manifest]

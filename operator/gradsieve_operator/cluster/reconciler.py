@@ -107,6 +107,10 @@ class Reconciler:
                 self._planning.pause("/".join(key))
             return await self._report_invalid(body, error, memory)
         decision = decide(seen.world)
+        if decision.wanted is not None and self._planning is not None:
+            # Nothing is awaited until what is found here is taken.
+            found = self._planning.places(seen.world.job, seen.world.progress, decision.wanted)
+            decision = decide(replace(seen.world, places=found))
         done = await self._executor.carry_out(decision.actions, seen, memory)
         if self._planning is not None and decision.progress.waiting_since is None:
             self._planning.leave("/".join(key))

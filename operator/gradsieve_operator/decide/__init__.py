@@ -14,6 +14,7 @@ from gradsieve_operator.decide.actions import (
     Record,
     RenewCertificates,
     Stop,
+    Wanted,
     Word,
 )
 from gradsieve_operator.decide.creation import first_pods, last_pods
@@ -21,12 +22,13 @@ from gradsieve_operator.decide.decision import decide
 from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.members import silence_limit
 from gradsieve_operator.decide.pace import Pace
+from gradsieve_operator.decide.places import Placer, find_places
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.surplus import part_surplus
 from gradsieve_operator.decide.world import (
     CoordinatorStatus,
     Node,
-    Placer,
+    Places,
     Pod,
     Unplaceable,
     World,
@@ -46,6 +48,7 @@ __all__ = [
     "Node",
     "Pace",
     "Placer",
+    "Places",
     "Pod",
     "Progress",
     "PutPlan",
@@ -54,9 +57,11 @@ __all__ = [
     "RenewCertificates",
     "Stop",
     "Unplaceable",
+    "Wanted",
     "Word",
     "World",
     "decide",
+    "find_places",
     "first_pods",
     "in_force",
     "last_pods",

@@ -131,6 +131,23 @@ class Word:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """Pods that need nodes.
+
+    Attributes:
+        hosts: of workers, in the order of ranks.
+        generation: of these.
+        attempt: of a coordinator that needs one, too; None for none.
+        partly: whether nodes for the coordinator and the first of the hosts are of use as well.
+    """
+
+    hosts: tuple[str, ...]
+    generation: int
+    attempt: int | None
+    partly: bool = False
+
+
+@dataclass(frozen=True)
 class Decision:
     """What to do now, in this order, and what to say.
 
@@ -141,6 +158,8 @@ class Decision:
         degraded: what is wrong while the job goes on or waits; None when nothing is.
         ended: why it has ended; None while it has not.
         again: seconds after which to decide anew, even if nothing is seen to change; None for never.
+        wanted: what to find nodes for before the same world, with what was found, is decided on; None for
+            nothing, which is how it is then.
     """
 
     actions: tuple[Action, ...]
@@ -149,3 +168,4 @@ class Decision:
     degraded: Word | None = None
     ended: Word | None = None
     again: float | None = field(default=None)
+    wanted: Wanted | None = None

@@ -7,8 +7,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gradsieve_operator import contract
-from gradsieve_operator.decide.actions import Action, Create, Decision, IssueCertificates, Record, Word
-from gradsieve_operator.decide.creation import begun, build, prerequisites, renewal
+from gradsieve_operator.decide.actions import (
+    Action,
+    Create,
+    Decision,
+    IssueCertificates,
+    Record,
+    Wanted,
+    Word,
+)
+from gradsieve_operator.decide.creation import begun, build, places_for, prerequisites, renewal
 from gradsieve_operator.decide.endings import delete, finish
 from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.members import (
@@ -161,17 +169,19 @@ def _create(world: World, gang: list[Pod]) -> Decision:
     hosts = [slot.host for slot in slots(world.job) if slot.host not in have]
     generation = latest_generation(world) + 1
     attempt = None if contract.COORDINATOR_HOST in have else latest_attempt(world) + 1
-    wanted = build(world.job, world.authority, hosts, generation, attempt, {})
-    nodes = {} if world.place is None else world.place(wanted)
+    wanted = Wanted(tuple(hosts), generation, attempt)
+    found = places_for(wanted, world)
+    if found is None:
+        return Decision((), world.progress, wanted=wanted)
     progress = replace(world.progress, waiting_since=world.progress.waiting_since or world.now)
-    if isinstance(nodes, Unplaceable):
-        if nodes.pending:
+    if isinstance(found, Unplaceable):
+        if found.pending:
             # What was said before still holds.
             return Decision((), progress, again=_next_look(world, progress))
         if gang:
-            return withdraw(world, gang, Word("PlaceTaken", nodes.message))
+            return withdraw(world, gang, Word("PlaceTaken", found.message))
         return Decision(
-            (), progress, admitted=Word("NoPlace", nodes.message), again=_next_look(world, progress)
+            (), progress, admitted=Word("NoPlace", found.message), again=_next_look(world, progress)
         )
     preparing = prerequisites(world)
     word = Word("Preparing", "certificates are being issued")
@@ -182,9 +192,8 @@ def _create(world: World, gang: list[Pod]) -> Decision:
         preparing = (*preparing, IssueCertificates(certified_hosts(world.job)))
         return Decision(preparing, progress, admitted=word, again=0.0)
     progress = begun(progress, generation, attempt)
-    creations = [
-        Create(manifest) for manifest in build(world.job, world.authority, hosts, generation, attempt, nodes)
-    ]
+    pods = build(world.job, world.authority, hosts, generation, attempt, found.nodes)
+    creations = [Create(manifest) for manifest in pods]
     word = Word("Binding", "pods are being created")
     return Decision((*preparing, Record(progress), *creations), progress, admitted=word, again=1.0)
 

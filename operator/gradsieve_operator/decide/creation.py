@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gradsieve_operator import contract, resources
-from gradsieve_operator.decide.actions import Action, Create, RenewCertificates
+from gradsieve_operator.decide.actions import Action, Create, RenewCertificates, Wanted
 from gradsieve_operator.decide.members import certified_hosts, slots
 from gradsieve_operator.decide.progress import Progress
-from gradsieve_operator.decide.world import World
+from gradsieve_operator.decide.world import Places, Unplaceable, World
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
 
@@ -60,6 +60,14 @@ def build(
                 )
             )
     return manifests
+
+
+def places_for(wanted: Wanted, world: World) -> Places | Unplaceable | None:
+    """Return what was found for what is wanted, None if it is to be asked for.
+
+    Where the planner is not to choose, any node will do.
+    """
+    return world.places if world.planned else Places(wanted.hosts, {})
 
 
 def first_pods(job: HorovodJob, progress: Progress) -> list[Manifest]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gradsieve_operator import contract
-from gradsieve_operator.decide.actions import Action, Create, Decision, Record, Word
+from gradsieve_operator.decide.actions import Action, Create, Decision, Record, Wanted, Word
 from gradsieve_operator.decide.admission import pause_placement, placed
-from gradsieve_operator.decide.creation import begun, build, prerequisites, renewal
+from gradsieve_operator.decide.creation import begun, build, places_for, prerequisites, renewal
 from gradsieve_operator.decide.endings import delete
 from gradsieve_operator.decide.members import (
     enough,
@@ -63,11 +63,16 @@ def fill(world: World) -> Decision | None:
     # Above the roster's too: an agent that no roster names yet is then known to be newer than the last one.
     generation = max(latest_generation(world), world.progress.roster) + 1
     attempt = latest_attempt(world) + 1 if leaderless else None
-    found = _most_places(world, empty, generation, attempt)
+    wanted = Wanted(tuple(empty), generation, attempt, partly=True)
+    found = places_for(wanted, world)
+    if found is None:
+        return Decision((), world.progress, wanted=wanted)
     if isinstance(found, Unplaceable):
         return _wait(world, Word("NoPlace", found.message), leaderless, _LOOK_AGAIN)
-    hosts, nodes = found
-    creations = [Create(pod) for pod in build(world.job, world.authority, hosts, generation, attempt, nodes)]
+    hosts = found.hosts
+    creations = [
+        Create(pod) for pod in build(world.job, world.authority, hosts, generation, attempt, found.nodes)
+    ]
     names = ", ".join(creation.name for creation in creations)
     progress = begun(world.progress, generation, attempt)
     # Whatever is left of an earlier incarnation goes before there is another one.
@@ -92,45 +97,6 @@ def restore(world: World) -> Decision | None:
     if renewal(world):
         word = Word("CertificatesRenewed", f"lost or damaged, made again: Secret {', '.join(world.lost)}")
     return Decision(missing, noticed(world), admitted=placed(), degraded=word, again=0.0)
-
-
-def _most_places(
-    world: World, hosts: list[str], generation: int, attempt: int | None
-) -> tuple[list[str], Mapping[str, str]] | Unplaceable:
-    """Return for how many of ``hosts``, counted from the first, there is room, and where.
-
-    1. Try all of them, then the fewest that make sense: in a full cluster that is the end.
-    2. Bisect between the two: where pods have a place, fewer of them have one, too.
-
-    The planner's search may give up where there is nearly no room; then one pod or another may get its place
-    a moment later, but what is found is always a placement.
-
-    Args:
-        world: what was seen.
-        hosts: whose places are empty.
-        generation: of the pods.
-        attempt: of a coordinator that is placed, too; None for none.
-    """
-
-    def place(count: int) -> Mapping[str, str] | Unplaceable:
-        wanted = build(world.job, world.authority, hosts[:count], generation, attempt, {})
-        return {} if world.place is None else world.place(wanted)
-
-    fits, fails = (1 if attempt is None else 0), len(hosts)
-    whole = place(fails)
-    if not isinstance(whole, Unplaceable):
-        return hosts, whole
-    best = place(fits) if fits < fails else whole
-    if isinstance(best, Unplaceable):
-        return best
-    while fails - fits > 1:
-        count = (fits + fails) // 2
-        found = place(count)
-        if isinstance(found, Unplaceable):
-            fails = count
-        else:
-            fits, best = count, found
-    return hosts[:fits], best
 
 
 def take_back(world: World, pods: Sequence[Pod], word: Word) -> Decision:

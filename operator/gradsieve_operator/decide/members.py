@@ -129,7 +129,7 @@ def node_lost(pod: Pod, world: World) -> Word | None:
 def unbound_too_long(pod: Pod, world: World) -> bool:
     """Whether a pod that the planner gave a node to was not bound to it in time."""
     waited = world.now - pod.created
-    return world.place is not None and pod.alive and not pod.node and waited >= UNSCHEDULABLE_SECONDS
+    return world.planned and pod.alive and not pod.node and waited >= UNSCHEDULABLE_SECONDS
 
 
 def refusals(pods: Iterable[Pod], world: World) -> tuple[AvoidNode, ...]:
@@ -137,7 +137,7 @@ def refusals(pods: Iterable[Pod], world: World) -> tuple[AvoidNode, ...]:
 
     A pod that the scheduler has said nothing about is not refused: the scheduler may be away.
     """
-    if world.place is None:
+    if not world.planned:
         return ()
     found = []
     for pod in pods:

@@ -6,7 +6,7 @@ Times are seconds since the epoch, as the cluster's objects carry them.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,6 @@ from gradsieve_operator.resources import (
     AUTHORITY_ANNOTATION,
     ORIGIN_ANNOTATION,
     TRUST_ANNOTATION,
-    Manifest,
     Neighbours,
 )
 from gradsieve_operator.spec import Compression, HorovodJob
@@ -156,8 +155,17 @@ class Unplaceable:
     pending: bool = False
 
 
-Placer = Callable[[Sequence[Manifest]], Mapping[str, str] | Unplaceable]
-"""Finds nodes for all of the given pods, or for none: pod name -> node."""
+@dataclass(frozen=True)
+class Places:
+    """Nodes for pods.
+
+    Attributes:
+        hosts: of the workers that have one, in the order of ranks.
+        nodes: pod -> node; without it, the scheduler chooses.
+    """
+
+    hosts: tuple[str, ...]
+    nodes: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -175,7 +183,9 @@ class World:
         coordinator: what it answered; None without an answer.
         compression: the job's and its policy's together; None when the job leaves it to the program, or they
             cannot be told.
-        place: finds nodes; None when the job is not the planner's.
+        planned: whether the operator's planner chooses the nodes.
+        places: what the planner has found for what an earlier decision on the same world has asked for; None
+            while nothing was asked.
         neighbours: who besides the job's pods may reach them.
         refused: why the API server refused a child a moment ago; empty when it did not.
         now: the time.
@@ -200,7 +210,7 @@ class World:
     nodes: Mapping[str, Node] | None
     coordinator: CoordinatorStatus | None
     compression: Compression | None
-    place: Placer | None
+    planned: bool
     neighbours: Neighbours
     refused: str
     now: float
@@ -213,6 +223,7 @@ class World:
     lost: tuple[str, ...] = ()
     trust: str = ""
     pace: Pace = field(default_factory=Pace)
+    places: Places | Unplaceable | None = None
 
 
 def timestamp(text: object) -> float:
