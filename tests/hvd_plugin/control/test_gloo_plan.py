@@ -82,6 +82,7 @@ def test_a_newcomer_after_a_change_of_the_density_joins_in_place_and_follows_the
     coordinator.wait_for(": plan 2 ", 150, times=4)
     coordinator.wait_for(f"kept {PLANNED}", times=coordinator.text().count(f"kept {PLANNED}") + 4)
     (job.folder / "enough").touch()
+    job.wait_for("Succeeded")
     assert coordinator.wait(60) == 0, coordinator.text()
     assert coordinator.text().count("starts h0") == 1, "the survivor's process went on"
     started = re.findall(r"starts h1 .*densityPermille\": (\d+)", coordinator.text())

@@ -69,6 +69,7 @@ def test_a_job_from_roster_to_stop_to_success(job):
     assert job.call("POST", "/v1/stop", {"reason": "suspended"}) == (200, {"state": "Waiting"})
     assert job.status()["message"] == "stopped: suspended"
     assert put_roster(job, 2, UIDS, command=["sh", "-c", "exit 0"])[0] == 200
+    job.wait_for("Succeeded")
     assert coordinator.wait(60) == 0
     assert "Succeeded" in coordinator.text()
 

@@ -39,6 +39,7 @@ def test_a_stop_that_comes_before_mpirun_is_started_starts_no_rank(job, tmp_path
     assert job.call("POST", "/v1/stop", {"reason": "suspended"}) == (200, {"state": "Waiting"})
     assert not up.exists(), "ranks were started that nobody wants"
     assert job.call("PUT", "/v1/roster", roster(2, ["true"], {"h0": "uid-0"}))[0] == 200
+    job.wait_for("Succeeded")
     assert coordinator.wait(60) == 0, coordinator.text()
 
 
