@@ -1,13 +1,14 @@
 """`gradsieve submit --dry-run` and `gradsieve top --once`, as people call them."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 
 import horovod_jobs as jobs
 import kmock
 import yaml
-from operator_in_memory import JOB
+from operator_in_memory import JOB, until
 
 
 def called(*words):
@@ -93,3 +94,34 @@ async def test_a_job_whose_config_map_is_refused_is_deleted_again(server, tmp_pa
     assert done.returncode == 1
     assert "cannot create the ConfigMap train-program: exceeded quota: none" in done.stderr
     assert server.writes[-1].startswith("DELETE ")
+
+
+async def test_whoever_stops_following_is_told_how_to_go_on_and_the_job_stays(server, tmp_path):
+    (tmp_path / "train.py").touch()
+    words = ["submit", str(tmp_path / "train.py"), "--image", "i:1", "-n", "research"]
+    process = await asyncio.create_subprocess_exec(
+        # Where tests run in the background of a shell, it has them ignore Ctrl-C, and so what they start.
+        *("env", "--default-signal=INT", sys.executable, "-m", "gradsieve_hvd.cli", *words),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        await until(lambda: server.all(JOB).get("train", {}).get("spec", {}).get("suspend") is False)
+        condition = {"type": "Running", "status": "False", "reason": "Starting", "message": "soon"}
+        server.objects[JOB, "research", "train"].patch({"status": {"conditions": [condition]}})
+        assert await process.stderr.readline() == b"Starting: soon\n"
+        process.send_signal(signal.SIGINT)
+        said = (await process.stderr.read()).decode()
+        assert await process.wait() == 130
+    assert "kubectl --namespace research logs --follow train-coordinator-1" in said
+    assert "kubectl --namespace research delete hvj train" in said
+    assert "train" in server.all(JOB)
+
+
+async def test_a_job_of_a_name_that_is_taken_is_not_touched(server, tmp_path):
+    server.objects[JOB, "research", "train"] = jobs.body(name="train")
+    (tmp_path / "train.py").touch()
+    words = ("submit", str(tmp_path / "train.py"), "--image", "i:1", "-n", "research")
+    done = await asyncio.to_thread(called, *words)
+    assert done.returncode == 1
+    assert "cannot create the job train: it exists" in done.stderr
+    assert server.all(JOB)["train"] == jobs.body(name="train")
