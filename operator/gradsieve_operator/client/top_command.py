@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 from kubernetes import client
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -78,7 +78,7 @@ def _plain(rows: Sequence[JobRow]) -> str:
 def _watch(target: Target, namespace: str | None, rows: Sequence[JobRow], interval: float) -> None:
     """Show the jobs until Ctrl-C; what cannot be read for a while is said below the last that could."""
     console = Console()
-    with Live(_table(rows), console=console, screen=True, auto_refresh=False) as live:
+    with Live(_screen(rows), console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
                 time.sleep(interval)
@@ -86,19 +86,18 @@ def _watch(target: Target, namespace: str | None, rows: Sequence[JobRow], interv
                     rows, trouble = job_rows(_jobs(target, namespace)), ""
                 except kubeconfig.TROUBLES as error:
                     trouble = kubeconfig.in_words(error)
-                live.update(_table(rows, trouble), refresh=True)
+                live.update(_screen(rows, trouble), refresh=True)
         except KeyboardInterrupt:
             return
 
 
-def _table(rows: Sequence[JobRow], trouble: str = "") -> Table:
-    now = time.strftime("%H:%M:%S")
-    caption = f"{now}  Ctrl-C ends" if not trouble else f"{now}  not up to date: {trouble}"
-    table = Table(
-        box=None, header_style="bold", caption=Text(caption), caption_justify="left", highlight=False
-    )
+def _screen(rows: Sequence[JobRow], trouble: str = "") -> Group:
+    table = Table(box=None, header_style="bold")
     for name in HEADER:
         table.add_column(name, no_wrap=name in {"STATE", "STEP"}, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row.cells), style="red" if row.needs_attention else None)
-    return table
+    now = time.strftime("%H:%M:%S")
+    # Below the table, not its caption, which would be folded at the table's width.
+    footer = f"{now}  not up to date: {trouble}" if trouble else f"{now}  Ctrl-C ends"
+    return Group(table, Text(footer, style="red" if trouble else "dim"))
