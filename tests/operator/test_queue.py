@@ -188,6 +188,33 @@ async def test_a_re_check_waits_for_no_more_news_than_come_in_some_seconds(monke
     assert looks.index("old") == module._OVERDUE_SECONDS
 
 
+async def test_where_all_re_checks_are_overdue_news_take_turns_with_them(monkeypatch):
+    now, looks = 1000.0, []
+
+    def clock():
+        nonlocal now
+        now += 1e-3
+        return now
+
+    monkeypatch.setattr(module.time, "monotonic", clock)
+
+    async def look(key):
+        looks.append(key[1])
+
+    queue = WorkQueue(look, workers=1)
+    for name in ("old-1", "old-2", "old-3"):
+        queue.recheck(("a", name))
+    now += module._OVERDUE_SECONDS
+    for name in ("new-1", "new-2"):
+        queue.add(("a", name))
+    task = asyncio.create_task(queue.run())
+    await until(lambda: len(looks) == 5)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert looks == ["old-1", "new-1", "old-2", "new-2", "old-3"]
+
+
 async def test_a_re_check_of_what_is_being_worked_on_is_done_by_that():
     looks = []
 

@@ -37,6 +37,7 @@ class WorkQueue:
         self._news: dict[Key, None] = {}
         self._rechecks: dict[Key, None] = {}
         self._arrived = asyncio.Event()
+        self._after_overdue = False
         self._busy: set[Key] = set()
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -96,8 +97,11 @@ class WorkQueue:
         """Return what comes next, which is busy from now on."""
         line = self._news or self._rechecks
         oldest = next(iter(self._rechecks), None)
-        if oldest is not None and time.monotonic() - self._since[oldest] >= _OVERDUE_SECONDS:
+        overdue = oldest is not None and time.monotonic() - self._since[oldest] >= _OVERDUE_SECONDS
+        if overdue and not self._after_overdue:
             line = self._rechecks
+        # In turn with news: where all re-checks are overdue, a new job must not wait for them either.
+        self._after_overdue = overdue and line is self._rechecks
         key = next(iter(line))
         del line[key]
         self._busy.add(key)
