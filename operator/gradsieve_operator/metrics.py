@@ -91,6 +91,10 @@ class _Jobs(Collector):
         """Take note that a job is no more."""
         self._states.pop(key, None)
 
+    def clear(self) -> None:
+        """Take note that no job was seen yet."""
+        self._states.clear()
+
 
 JOBS = _Jobs()
 REGISTRY.register(JOBS)
@@ -161,7 +165,8 @@ def ask(
     places_held: Callable[[], float],
     leader: Callable[[], float],
 ) -> None:
-    """Say who knows the numbers that are asked for when Prometheus asks."""
+    """Say which operator knows the numbers that Prometheus asks for; it has seen no job yet."""
+    JOBS.clear()
     _QUEUE_DEPTH.set_function(queue_depth)
     _WAITING_JOBS.set_function(waiting_jobs)
     _PLACES_HELD.set_function(places_held)
