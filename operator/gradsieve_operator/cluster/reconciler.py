@@ -183,7 +183,9 @@ class Reconciler:
             if each["type"] in _QUIET or (old is not None and (old["status"], old["reason"]) == said):
                 continue
             nothing = each["status"] == "Unknown" or (each["type"] in _ENDS and each["status"] == "False")
-            if nothing or (old is None and each["status"] == "False" and each["type"] != "Admitted"):
+            # Every job waits for its first plan, most of them for less than a second.
+            news = each["type"] == "Admitted" and each["reason"] != "Waiting"
+            if nothing or (old is None and each["status"] == "False" and not news):
                 continue
             words = (each["reason"], each["message"])
             if words in posted:
