@@ -46,9 +46,10 @@ class ScatterExchange:
         bounds = self._next_bounds(gradient, transport)
         spans = list(itertools.pairwise(bounds))
         start, stop = spans[transport.rank]
+        refuse = refuse or not gradient.finite
         messages, rejected = [], []
         for first, end in spans:
-            if refuse or not gradient.finite:
+            if refuse:
                 messages.append(refused_block(end - first))
                 continue
             message, rounded = self._coder.encode(gradient.block(first, end))
