@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup test e2e manifests lint format demo clean
+.PHONY: help setup test e2e manifests release lint format demo clean
 
 PYTHON ?= python3
 DEMO_FLAGS ?=
@@ -60,6 +60,10 @@ e2e: setup  ## tests on a real Kubernetes on this machine: root, Go and some Deb
 manifests: setup  ## manifests/ from the schemas and the chart, by the Helm of the test cluster (Go 1.26)
 	@$(BIN)/python -m gradsieve_operator.schema manifests/crds
 	PYTHONPATH=tests/e2e $(BIN)/python -m helm_chart
+
+release: setup  ## wheel, sdist, chart, images' contexts, checksums and SBOM of the last commit, in dist (Go 1.26)
+	@rm -rf dist
+	PYTHONPATH=tests/e2e $(BIN)/python release
 
 lint: setup  ## ruff, mypy --strict, import rules, Dockerfiles
 	@$(BIN)/ruff check .
