@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 from cluster.external import ExternalCluster, skip
-from helm_chart import CHART, MANIFESTS, NAMESPACE, helm
+from helm_chart import CHART, MANIFESTS, NAMESPACE, ROOT, helm
 from horovod_job import Job, idle_group, idle_program, python_group
 
 pytestmark = pytest.mark.timeout(420)
 PLAIN = Path(__file__).parent / "plain_before_the_chart"
+PLAIN_CRDS = ROOT / "tests/operator/crds_of_0.1.0"
 CRD = "horovodjobs.gradsieve.io"
 FIELDS = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runPolicy/properties"
 RELEASE, OTHER = "gradsieve", "tenants"
@@ -48,7 +49,7 @@ class Operator:
 
     def apply_plain(self):
         """Install it as the documentation said before there was a chart."""
-        self.kubectl("apply", "-f", str(MANIFESTS / "crds"))
+        self.kubectl("apply", "-f", str(PLAIN_CRDS))
         self.kubectl("apply", "-f", str(PLAIN / "namespace.yaml"), "-f", str(PLAIN / "rbac.yaml"))
         deployment = yaml.safe_load((PLAIN / "operator.yaml").read_text())
         container = deployment["spec"]["template"]["spec"]["containers"][0]
@@ -67,11 +68,13 @@ class Operator:
         found = json.loads(self.kubectl("get", "pods", *where, "-o", "json"))["items"]
         return {each["metadata"]["uid"] for each in found if "deletionTimestamp" not in each["metadata"]}
 
-    def definition_has(self, field):
-        """Whether the job's definition knows a field of `runPolicy`."""
+    def definition_has(self, field, of="/spec/runPolicy"):
+        """Whether the job's definition knows a field of one of its objects."""
         found = json.loads(self.kubectl("get", "crd", CRD, "-o", "json"))
         schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        return field in schema["properties"]["spec"]["properties"]["runPolicy"]["properties"]
+        for name in of.strip("/").split("/"):
+            schema = schema["properties"][name]
+        return field in schema["properties"]
 
     def change_definition(self, **operation):
         """Patch the fields of `runPolicy` in the job's definition."""
@@ -133,7 +136,9 @@ def unnoticed(training, before):
 
 def test_helm_takes_over_what_plain_manifests_installed(operator, training, unnoticed):
     plain = operator.pods()
+    assert not operator.definition_has("denseBytesPerStep", of="/status/telemetry")
     operator.install(RELEASE, "--take-ownership", "--force-conflicts")
+    assert operator.definition_has("denseBytesPerStep", of="/status/telemetry")
     assert operator.pods().isdisjoint(plain)
     assert len(operator.pods()) == 2
 
