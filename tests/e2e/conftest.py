@@ -11,6 +11,7 @@ import pytest
 from cluster import prerequisites
 from cluster.external import KUBECONFIG, ExternalCluster
 from cluster.local import Cluster
+from rights import AUDIT, asked
 
 REQUIRED = "GRADSIEVE_REQUIRE_CLUSTER"
 HERE = Path(__file__).parent
@@ -54,8 +55,21 @@ def cluster(request) -> Iterator[Cluster | ExternalCluster]:
             yield external
     else:
         request.getfixturevalue("machine")
-        with Cluster.start(nodes=3, name="e2e") as local:
+        with Cluster.start(nodes=3, name="e2e", audit=AUDIT) as local:
             yield local
+            _require_no_right_more_or_less(local, request)
+
+
+def _require_no_right_more_or_less(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    """Fail if the operator was refused anything by its roles or, where all tests ran, did not use what they
+    allow.
+    """
+    found, config = asked(cluster.audit_log), request.config
+    assert found.refused == []
+    chosen = config.option.keyword or config.option.markexpr or config.option.deselect
+    whole = [Path(each).resolve() for each in config.args] == [HERE]
+    if whole and not chosen and not request.session.testsfailed:
+        assert found.unused == set()
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
-from operator_process import OperatorProcess
+from kubernetes.config import new_client_from_config
+from operator_process import ACCOUNT, OperatorProcess
 
 WRITES = frozenset({"POST", "PATCH", "PUT", "DELETE"})
 _DEADLINE_SECONDS = 400
@@ -72,7 +73,8 @@ class CuttingProxy:
     """
 
     def __init__(self, cluster: Any, operator: OperatorProcess, folder: Path) -> None:
-        self._configuration = cluster.api.configuration
+        # It may do what the operator may.
+        self._configuration = new_client_from_config(str(cluster.kubeconfig_of(ACCOUNT))).configuration
         self._tls = ssl.create_default_context(cafile=self._configuration.ssl_ca_cert)
         self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self._configuration.cert_file:

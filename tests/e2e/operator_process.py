@@ -16,7 +16,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-CRDS = ROOT / "manifests" / "crds"
+MANIFESTS = ROOT / "manifests"
+CRDS = MANIFESTS / "crds"
+ACCOUNT = "system:serviceaccount:gradsieve-system:gradsieve-operator"
 
 
 class OperatorProcess:
@@ -29,6 +31,7 @@ class OperatorProcess:
 
     def __init__(self, cluster: Any, log: Path) -> None:
         self._cluster, self._log = cluster, log
+        self._kubeconfig = cluster.kubeconfig_of(ACCOUNT)
         self._pidfd: int | None = None
         self._sources: set[str] = set()
         with log.open("ab") as said:
@@ -44,10 +47,10 @@ class OperatorProcess:
         """Start it; returns at once.
 
         Args:
-            kubeconfig: by which it finds the API server; the cluster's own if None.
+            kubeconfig: by which it finds the API server; if None, as the account that the manifests make.
         """
         variables = {
-            "KUBECONFIG": str(kubeconfig or self._cluster.kubeconfig),
+            "KUBECONFIG": str(kubeconfig or self._kubeconfig),
             "GRADSIEVE_OPERATOR_CIDRS": ",".join(self._own_addresses()),
         }
         assert self._mould.stdin is not None
@@ -90,8 +93,9 @@ class OperatorProcess:
 
 @contextmanager
 def running_operator(cluster: Any, log: Path) -> Iterator[OperatorProcess]:
-    """Apply the CRDs with plain kubectl and run the operator."""
+    """Apply CRDs and rights with plain kubectl, and run the operator with no more than these."""
     cluster.kubectl("apply", "-f", str(CRDS))
+    cluster.kubectl("apply", "-f", str(MANIFESTS / "namespace.yaml"), "-f", str(MANIFESTS / "rbac.yaml"))
     cluster.retry(lambda: bool(cluster.kubectl("get", "hvj,compressionpolicies", "-A", "-o", "name") or True))
     operator = OperatorProcess(cluster, log)
     operator.start()

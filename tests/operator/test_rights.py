@@ -5,8 +5,7 @@ import signal
 
 import horovod_jobs as jobs
 import pytest
-import yaml
-from manifests import ROOT
+from manifests import operator_rights, operator_roles
 from operator_in_memory import JOB, bind, conditions, running_process, until
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -21,26 +20,6 @@ NOT_ASKED = {
     # Asked by the API server's admission, where it guards owner references that block a deletion.
     ("gradsieve.io", "horovodjobs/finalizers", "update"),
 }
-
-
-def roles(kind: str) -> list[dict]:
-    """The operator's own roles; those that users get are named otherwise."""
-    found = yaml.safe_load_all((ROOT / "manifests/rbac.yaml").read_text())
-    return [
-        each for each in found if (each["kind"], each["metadata"]["name"]) == (kind, "gradsieve-operator")
-    ]
-
-
-def allowed(kind: str) -> set[tuple[str, str, str]]:
-    """Group, resource and verb of all that the operator's roles of a kind allow."""
-    return {
-        (group, resource, verb)
-        for role in roles(kind)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
 
 
 def asked(request) -> set[tuple[str, str, str]]:
@@ -95,15 +74,18 @@ async def requests(server):
 
 async def test_the_roles_allow_what_is_asked_for_and_nothing_else(requests):
     elsewhere = {right for each in requests if each.namespace != "system" for right in asked(each)}
-    assert elsewhere | NOT_ASKED == allowed("ClusterRole")
+    assert elsewhere | NOT_ASKED == operator_rights("ClusterRole")
     system = [each for each in requests if each.namespace == "system"]
-    assert {right for each in system for right in asked(each)} == allowed("Role")
+    assert {right for each in system for right in asked(each)} == operator_rights("Role")
     names = {
-        name for role in roles("Role") for rule in role["rules"] for name in rule.get("resourceNames", ())
+        name
+        for role in operator_roles("Role")
+        for rule in role["rules"]
+        for name in rule.get("resourceNames", ())
     }
     assert {each.name for each in system if each.name is not None} == names
 
 
 def test_only_what_has_no_name_yet_is_allowed_without_one():
-    free = [rule for role in roles("Role") for rule in role["rules"] if "resourceNames" not in rule]
+    free = [rule for role in operator_roles("Role") for rule in role["rules"] if "resourceNames" not in rule]
     assert [rule["verbs"] for rule in free] == [["create"]]

@@ -59,6 +59,26 @@ def updates() -> list[Refused]:
     return _cases("updates.yaml", base)
 
 
+def operator_roles(kind: str) -> list[dict[str, Any]]:
+    """Return the operator's own roles of a kind; those that users get are named otherwise."""
+    found = yaml.safe_load_all((ROOT / "manifests/rbac.yaml").read_text())
+    return [
+        each for each in found if (each["kind"], each["metadata"]["name"]) == (kind, "gradsieve-operator")
+    ]
+
+
+def operator_rights(kind: str) -> set[tuple[str, str, str]]:
+    """Return group, resource and verb of all that the operator's roles of a kind allow."""
+    return {
+        (group, resource, verb)
+        for role in operator_roles(kind)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
 def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a structural schema as JSON Schema that refuses unknown fields, as strict clients do."""
     result = {key: copy.deepcopy(value) for key, value in schema.items() if not key.startswith("x-")}

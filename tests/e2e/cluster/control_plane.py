@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cluster.addresses import Addresses
 from cluster.binaries import program
@@ -18,12 +21,26 @@ NODE_GRACE_SECONDS = 15
 
 
 class ControlPlane:
-    """What nodes and tests talk to; `identity` and `admin` are an administrator's."""
+    """What nodes and tests talk to; `identity` and `admin` are an administrator's.
 
-    def __init__(self, state: Path, addresses: Addresses, hub: Sandbox) -> None:
+    Args:
+        state: the folder of what it writes.
+        addresses: of the cluster.
+        hub: the sandbox that it runs in.
+        audit: rules of an audit policy, the first that matches decides; without any there is no audit log.
+
+    Attributes:
+        audit_log: one line of JSON for each request that was audited.
+    """
+
+    def __init__(
+        self, state: Path, addresses: Addresses, hub: Sandbox, audit: Sequence[dict[str, Any]] = ()
+    ) -> None:
         self._state = state
         self._addresses = addresses
         self._hub = hub
+        self._audit = audit
+        self.audit_log = state / "audit.log"
         self.server = f"https://{addresses.api}:6443"
         self.authority = Authority(state)
         self.identity = self.authority.issue("admin", "admin", "system:masters")
@@ -32,6 +49,11 @@ class ControlPlane:
     def rest(self) -> Rest:
         """Return a plain reader of the API, as administrator."""
         return Rest(self.server, self.authority.ca, self.identity)
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """Write a kubeconfig of a user who may do what roles bound to that name allow; return its file."""
+        name = user.replace(":", "-")  # a colon ends a path in KUBECONFIG
+        return self.authority.kubeconfig(name, self.server, self.authority.issue(name, user))
 
     def start(self) -> None:
         """Start everything and return when the API server says that it is ready."""
@@ -76,14 +98,29 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-cluster-ip-range={self._addresses.services}",
             "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
+            "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
             "--allow-privileged",
             f"--kubelet-client-certificate={self.identity.certificate}",
             f"--kubelet-client-key={self.identity.key}",
             f"--kubelet-certificate-authority={self.authority.ca}",
             "--kubelet-preferred-address-types=InternalIP",  # nodes' names are in no DNS
             f"--cert-dir={state / 'apiserver'}",
+            *self._auditing(),
         )
+
+    def _auditing(self) -> list[str]:
+        if not self._audit:
+            return []
+        policy = self._state / "audit.json"
+        # One line per request, when it is over.
+        written = {"omitStages": ["RequestReceived", "ResponseStarted"], "rules": list(self._audit)}
+        policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", **written}))
+        never = 1 << 20
+        return [
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={self.audit_log}",
+            f"--audit-log-maxsize={never}",  # MiB: it stays one file
+        ]
 
     def _start_controllers(self) -> None:
         for name, options in {

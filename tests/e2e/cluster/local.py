@@ -7,11 +7,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from cluster import cgroups, images, prerequisites, slots, wiring
 from cluster.access import Access
@@ -84,8 +84,13 @@ class Cluster(Access):
         self.boot_seconds = 0.0
 
     @classmethod
-    def start(cls, nodes: int = 3, name: str = "e2e") -> Self:
+    def start(cls, nodes: int = 3, name: str = "e2e", audit: Sequence[dict[str, Any]] = ()) -> Self:
         """Start a cluster whose nodes are called `name`-1, `name`-2, …, and return when all are Ready.
+
+        Args:
+            nodes: how many.
+            name: of the cluster.
+            audit: rules of an audit policy; without any there is no audit log.
 
         Raises:
             ClusterUnavailable: this machine lacks something that a cluster needs.
@@ -99,7 +104,7 @@ class Cluster(Access):
         template = images.template()
         cluster = cls(slots.acquire(), name)
         try:
-            cluster._boot(nodes, template)
+            cluster._boot(nodes, template, audit)
         except BaseException as failure:
             if isinstance(failure, ClusterError):
                 failure.add_note(cluster.log_ends())
@@ -149,6 +154,15 @@ class Cluster(Access):
         return images.PAUSE
 
     @property
+    def audit_log(self) -> Path:
+        """A line of JSON for each request that the rules of `audit` name."""
+        return self._control_plane.audit_log
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """Write a kubeconfig of a user who may do what roles bound to that name allow; return its file."""
+        return self._control_plane.kubeconfig_of(user)
+
+    @property
     def guardian_pid(self) -> int:
         """The process that removes the cluster when this one dies."""
         return self._guardian.pid
@@ -195,7 +209,7 @@ class Cluster(Access):
             ends.append("\n".join([f"--- {log.relative_to(self._slot.state)}", *last]))
         return "\n".join(ends)
 
-    def _boot(self, nodes: int, template: Template) -> None:
+    def _boot(self, nodes: int, template: Template, audit: Sequence[dict[str, Any]]) -> None:
         started = time.monotonic()
         addresses, state = self._slot.addresses, self._slot.state
         logs = state / "logs"
@@ -208,7 +222,7 @@ class Cluster(Access):
         hub = Sandbox(daemons, logs, mounts=[f"mount -t tmpfs tmpfs {data}"])
         self._sandboxes.append(hub)
         wiring.connect_hub(addresses, hub)
-        control_plane = self._control_plane = ControlPlane(state, addresses, hub)
+        control_plane = self._control_plane = ControlPlane(state, addresses, hub, audit)
         for index in range(1, nodes + 1):
             node = Node(
                 f"{self.name}-{index}",

@@ -1,0 +1,74 @@
+"""What the operator asked the API server for, by the audit log, held against what its roles allow."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from manifests import operator_rights
+from operator_process import ACCOUNT
+
+# Of the release that tests put into another namespace.
+_ELSEWHERE = "system:serviceaccount:tenants-system:gradsieve-operator"
+AUDIT: list[dict[str, Any]] = [
+    {"level": "Metadata", "users": [ACCOUNT, _ELSEWHERE]},
+    {"level": "None"},
+]
+# Asked by the API server's admission, where it guards owner references that block a deletion.
+NOT_ASKED = frozenset({("gradsieve.io", "horovodjobs/finalizers", "update")})
+_CREATED = 201
+_FORBIDDEN = 403
+
+Right = tuple[str, str, str]
+
+
+@dataclass
+class Asked:
+    """What was asked for.
+
+    Attributes:
+        used: group, resource and verb of what was allowed.
+        refused: what was not, in the server's words.
+    """
+
+    used: set[Right] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def unused(self) -> set[Right]:
+        """What the roles of the default installation allow, and nobody asked for."""
+        allowed = operator_rights("ClusterRole") | operator_rights("Role")
+        return allowed - self.used - NOT_ASKED
+
+
+def asked(log: Path) -> Asked:
+    """Read an audit log that was written by the rules of :data:`AUDIT`."""
+    found = Asked()
+    with log.open() as lines:
+        for line in lines:
+            _read(json.loads(line), found)
+    return found
+
+
+def _read(event: dict[str, Any], found: Asked) -> None:
+    about, answer = event.get("objectRef"), event.get("responseStatus", {})
+    if about is None:  # which versions and kinds there are, what everybody may ask
+        return
+    resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+    group = about.get("apiGroup", "")
+    if _is_refused(event):
+        found.refused.append(f"{event['verb']} {group}/{resource}: {answer.get('message', '')}")
+        return
+    found.used.add((group, resource, event["verb"]))
+    if event["verb"] == "patch" and answer.get("code") == _CREATED:
+        found.used.add((group, resource, "create"))  # applied, and was not there
+
+
+def _is_refused(event: dict[str, Any]) -> bool:
+    """Whether rights were lacking; a quota or a policy answers 403, too."""
+    if event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid":
+        return True
+    answer = event.get("responseStatus", {})
+    return answer.get("code") == _FORBIDDEN and "blockOwnerDeletion" in answer.get("message", "")
