@@ -1,10 +1,10 @@
 """Whether a rank's memory stays level over thousands of small steps, per method.
 
-``python benchmarks/soak.py`` runs every method on two ranks, one job after another, and prints a line each:
-the memory that rank 0 holds for itself (``RssAnon``) after some steps, and the slope of the run's second
-half. ``--method`` and ``--steps`` choose less. Tensors of several sizes, a learning rate that keeps gradients
-changing, and a loss recorded per sample: what varies in real trainings (payload sizes, densities, what waits
-in lists) varies here.
+``python benchmarks/memory_over_steps.py`` runs every method on two ranks, one job after another, and prints a
+line each: the memory that rank 0 holds for itself (``RssAnon``) after some steps, and the slope of the run's
+second half. ``--method`` and ``--steps`` choose less. Tensors of several sizes, a learning rate that keeps
+gradients changing, and a loss recorded per sample: what varies in real trainings (payload sizes, densities,
+what waits in lists) varies here.
 """
 
 from __future__ import annotations
