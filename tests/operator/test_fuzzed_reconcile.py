@@ -16,7 +16,7 @@ from manifests import json_schema
 from operator_in_memory import JOB, conditions
 
 from gradsieve_operator import contract
-from gradsieve_operator.cluster import executor, memory, observer, reconciler, trouble
+from gradsieve_operator.cluster import memory, trouble
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.calls import Calls
@@ -133,7 +133,8 @@ async def place(server, monkeypatch, port):
     async with Api(Access.find()) as api, calls.session:
         found = Place(server, api, calls)
         clock = SimpleNamespace(time=lambda: found.now, monotonic=lambda: found.now)
-        for module in (executor, memory, observer, reconciler, trouble):
+        monkeypatch.setattr(api.clock, "now", clock.time)
+        for module in (memory, trouble):
             monkeypatch.setattr(module, "time", clock)
 
         def check(request):

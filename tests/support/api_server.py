@@ -29,11 +29,13 @@ class ApiServer(kmock.KubernetesEmulator):
         before: called with every write before it is done; raise a `kmock.KubernetesError` to refuse it.
         after: called with every write after it was done; raising loses the answer.
         writes: method and path of all writes.
+        behind: by how many seconds its clock is behind ours.
     """
 
     before: Interception = attrs.field(default=lambda _: None)
     after: Interception = attrs.field(default=lambda _: None)
     writes: list[str] = attrs.field(factory=list)
+    behind: float = 0.0
     _numbers: Any = attrs.field(factory=lambda: itertools.count(1))
 
     async def _handle(self, request: kmock.Request) -> Any:
@@ -103,9 +105,8 @@ class ApiServer(kmock.KubernetesEmulator):
         number = self.version()
         metadata["uid"] = f"uid-{number}"
         metadata["resourceVersion"] = number
-        metadata["creationTimestamp"] = (
-            dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        )
+        now = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=self.behind)
+        metadata["creationTimestamp"] = now.isoformat(timespec="seconds").replace("+00:00", "Z")
 
     def version(self) -> str:
         """Return a resourceVersion that nothing has yet."""

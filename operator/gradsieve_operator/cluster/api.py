@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +13,7 @@ import aiohttp
 from gradsieve_operator import metrics
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.fence import Fence
+from gradsieve_operator.cluster.server_clock import ServerClock
 from gradsieve_operator.errors import OperatorError
 from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.resources import Manifest
@@ -78,10 +80,14 @@ class Api:
     Args:
         access: to the server.
         fence: asked before each write; None for programs that need no Lease.
+
+    Attributes:
+        clock: the server's.
     """
 
     def __init__(self, access: Access, fence: Fence | None = None) -> None:
         self._access, self._fence = access, fence or Fence()
+        self.clock = ServerClock()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -201,11 +207,12 @@ class Api:
         kind: str = "application/json",
     ) -> Manifest:
         headers = {**self._access.headers(), "Content-Type": kind, "Accept": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
+        data, began = None if body is None else json.dumps(body).encode(), time.monotonic()
         try:
             async with self._started().request(
                 method, self._access.url + where, params=query, data=data, headers=headers
             ) as answer:
+                self.clock.told(answer.headers.get("Date"), time.monotonic() - began)
                 await _check(answer)
                 found: Manifest = json.loads(await answer.read())
                 return found

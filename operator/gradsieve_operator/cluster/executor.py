@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -98,7 +97,7 @@ class Executor:
         except (ApiError, NotOurs, JobChanged) as error:
             if self._planning is not None:
                 self._planning.withdraw(pods)
-            failed = isinstance(error, ApiError) and not (makes and _final(error, seen, memory))
+            failed = isinstance(error, ApiError) and not (makes and self._final(error, seen, memory))
             if failed or isinstance(error, JobChanged):
                 raise
             memory.refused = str(error)
@@ -153,7 +152,7 @@ class Executor:
     async def _certify(
         self, action: IssueCertificates | RenewCertificates, job: HorovodJob, memory: Memory
     ) -> None:
-        now, lost = dt.datetime.now(dt.UTC), memory.held.lost
+        now, lost = dt.datetime.fromtimestamp(self._api.clock.now(), dt.UTC), memory.held.lost
         renews = isinstance(action, RenewCertificates)
         hosts = () if renews and contract.workers_secret(job.name) not in lost else action.hosts
         # Hundreds of keys take a noticeable time, which the other jobs should not wait for.
@@ -167,6 +166,13 @@ class Executor:
         for secret in secrets:
             await self._apply(secret, job)
         memory.secrets, memory.context = {}, None
+
+    def _final(self, error: ApiError, seen: Seen, memory: Memory) -> bool:
+        """Whether it makes no sense, or has made none for a while, to try again at once."""
+        if not error.refusal and memory.failing_since is None:
+            memory.failing_since = seen.world.now
+        now, since = self._api.clock.now(), memory.failing_since
+        return error.refusal or (since is not None and now - since >= _FAILING_SECONDS)
 
 
 async def _tell(
@@ -185,14 +191,6 @@ async def _tell(
         _log.info("%s/%s: %s", job.namespace, job.name, error)
         if isinstance(error, CoordinatorRefused):
             memory.objection = memory.objection or str(error)
-
-
-def _final(error: ApiError, seen: Seen, memory: Memory) -> bool:
-    """Whether it makes no sense, or has made none for a while, to try again at once."""
-    if not error.refusal and memory.failing_since is None:
-        memory.failing_since = seen.world.now
-    lasting = memory.failing_since is not None and time.time() - memory.failing_since >= _FAILING_SECONDS
-    return error.refusal or lasting
 
 
 def job_path(job: HorovodJob) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,7 +87,7 @@ class Observer:
         (job, invalid), status = self._parse(body), body.get("status") or {}
         progress = self._progress(job, status)
         # What is seen is judged by the time at which it was seen: asking a coordinator may take a while.
-        found, now = await self._pods(job), time.time()
+        found, now = await self._pods(job), self._api.clock.now()
         departed = memory.last_seen.listed(found)
         pods, surplus = part_surplus(found, progress)
         if progress.started is None or not memory.secrets:
@@ -145,7 +144,7 @@ class Observer:
 
     def _progress(self, job: HorovodJob, status: Mapping[str, Any]) -> Progress:
         """Return what is recorded, and what was counted since."""
-        progress = _recorded(job, status)
+        progress = _recorded(job, status, self._api.clock.now())
         if self._planning is None or progress.waiting_since is None:
             return progress
         counted = self._planning.overtaken(f"{job.namespace}/{job.name}")
@@ -209,14 +208,14 @@ class Observer:
         return CompressionPolicy.parse(found).compression
 
 
-def _recorded(job: HorovodJob, status: Mapping[str, Any]) -> Progress:
+def _recorded(job: HorovodJob, status: Mapping[str, Any], now: float) -> Progress:
     """Return what is recorded of ``job``; a new record for one that lets go of all of its pods.
 
     Raises:
         RecordError: it cannot be what the operator has written, and the job is not suspended.
     """
     try:
-        return not_later(recall(status), time.time())
+        return not_later(recall(status), now)
     except RecordError:
         if not job.suspend:
             raise

@@ -247,7 +247,7 @@ class Operator:
                 with contextlib.suppress(SpecError):
                     job, progress = HorovodJob.parse(body), recall(body["status"])
                     if job.scheduling.planned and not job.suspend:
-                        planning.line_up(job, not_later(progress, time.time()))
+                        planning.line_up(job, not_later(progress, self._api.clock.now()))
                         # Should it be gone, looking is what takes it out of the line.
                         self.queue.add(_key(body))
                 await asyncio.sleep(0)

@@ -112,7 +112,7 @@ class Planning:
         Left out is one of which pods stand: its turn has come already, and looking shows what it lacks.
         """
         stands = any(f"{job.namespace}/{name}" in self.pods.kept for name in decide.last_pods(job, progress))
-        if not stands and progress.retry_at <= time.time():
+        if not stands and progress.retry_at <= self._api.clock.now():
             self._waiting.join(self._gang(job, progress, decide.first_pods(job, progress)))
             self._ask()
 
@@ -149,7 +149,7 @@ class Planning:
             refused=self._refusals.of(_spec_of(job)),
             placement=job.scheduling.placement,
             priority=self.priority(job.scheduling.priority_class_name),
-            since=progress.waiting_since or time.time(),
+            since=progress.waiting_since or self._api.clock.now(),
             overtaken=max(progress.overtaken, self.overtaken(key)),
         )
 

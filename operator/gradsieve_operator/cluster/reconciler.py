@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -143,7 +142,9 @@ class Reconciler:
         self, body: Mapping[str, Any], error: SpecError, memory: Memory
     ) -> float | None:
         metadata, before = body["metadata"], body.get("status") or {}
-        status = invalid_status(error, before, generation=int(metadata.get("generation", 0)), now=time.time())
+        status = invalid_status(
+            error, before, generation=int(metadata.get("generation", 0)), now=self._api.clock.now()
+        )
         change = difference(before, status)
         where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
         if change:
@@ -156,7 +157,7 @@ class Reconciler:
     async def _report_trouble(self, body: Mapping[str, Any], error: Exception, memory: Memory) -> None:
         """Say what is wrong, and suspend what shall be suspended; failing at that is no other trouble."""
         metadata, before = body["metadata"], body.get("status") or {}
-        status = troubled_status(in_words(error), before, now=time.time())
+        status = troubled_status(in_words(error), before, now=self._api.clock.now())
         change = difference(before, status)
         where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
         try:
