@@ -21,8 +21,13 @@ _COMPARED = {
 }  # fmt: skip
 
 
-def narrowed(old: Schema, new: Schema) -> list[str]:
+def narrowed(old: Schema, new: Schema, same: Mapping[str, str] | None = None) -> list[str]:
     """Return what a definition takes away from those who use an earlier one, as ``path: what``.
+
+    Args:
+        old: the earlier definition.
+        new: the later one.
+        same: rules of the later one that were written otherwise, by what they were.
 
     Raises:
         ValueError: a schema has a keyword that is not compared here.
@@ -35,11 +40,11 @@ def narrowed(old: Schema, new: Schema) -> list[str]:
             changes.append(f"{was['name']}: removed, or not served or stored as before")
         else:
             schemas = (each["schema"]["openAPIV3Schema"] for each in (was, now))
-            changes += _schema(*schemas, was["name"])
+            changes += _schema(*schemas, was["name"], same or {})
     return changes
 
 
-def _schema(old: Schema, new: Schema, path: str) -> Iterator[str]:
+def _schema(old: Schema, new: Schema, path: str, same: Mapping[str, str]) -> Iterator[str]:
     if unknown := {*old, *new} - _COMPARED:
         raise ValueError(f"{path}: {sorted(unknown)} are not compared")
     for key in _FIXED:
@@ -51,9 +56,9 @@ def _schema(old: Schema, new: Schema, path: str) -> Iterator[str]:
     for field in sorted({*new.get("required", ())} - {*old.get("required", ())}):
         yield f"{path}.{field}: is required now"
     rules = [{each["rule"] for each in one.get("x-kubernetes-validations", ())} for one in (old, new)]
-    for rule in sorted(rules[1] - rules[0]):
+    for rule in sorted(rules[1] - rules[0] - {same[rule] for rule in rules[0] & set(same)}):
         yield f"{path}: a rule is new: {rule}"
-    yield from _inner(old, new, path)
+    yield from _inner(old, new, path, same)
 
 
 def _bounds(old: Schema, new: Schema, path: str) -> Iterator[str]:
@@ -66,14 +71,14 @@ def _bounds(old: Schema, new: Schema, path: str) -> Iterator[str]:
             yield f"{path}: {key} is {new[key]} instead of {old.get(key)}"
 
 
-def _inner(old: Schema, new: Schema, path: str) -> Iterator[str]:
+def _inner(old: Schema, new: Schema, path: str, same: Mapping[str, str]) -> Iterator[str]:
     for name, field in old.get("properties", {}).items():
         if name not in new.get("properties", {}):
             yield f"{path}.{name}: was removed"
         else:
-            yield from _schema(field, new["properties"][name], f"{path}.{name}")
+            yield from _schema(field, new["properties"][name], f"{path}.{name}", same)
     for key in ("items", "additionalProperties"):
         if key in old and key not in new:
             yield f"{path}: {key} was removed"
         elif key in old:
-            yield from _schema(old[key], new[key], f"{path}[]")
+            yield from _schema(old[key], new[key], f"{path}[]", same)
