@@ -10,7 +10,12 @@ import pytest
 from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
-IMPORT_NAMES = {"pyyaml": "yaml", "scikit-learn": "sklearn", "prometheus-client": "prometheus_client"}
+IMPORT_NAMES = {
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+    "prometheus-client": "prometheus_client",
+    "websocket-client": "websocket",
+}
 BLOCK = """
 import sys
 class Blocker:

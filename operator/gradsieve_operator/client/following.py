@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ import urllib3
 from kubernetes import client
 
 from gradsieve_operator import contract
+from gradsieve_operator.client.coordinators import coordinators
 from gradsieve_operator.client.kubeconfig import Target
 from gradsieve_operator.errors import OperatorError
 from gradsieve_operator.foreign_text import one_line
@@ -134,33 +134,12 @@ class Follower:
 
     def _read_coordinators(self, *, follow: bool) -> None:
         """Write what coordinators have printed, by their attempts; ``follow``: and what they print now."""
-        for pod, uid, ended in self._coordinators():
-            if uid in self._done:
+        for pod in coordinators(self._core, self._target.namespace, self._name):
+            if pod.uid in self._done:
                 continue
-            heard_out = self._read_log(pod, uid, follow=follow)
-            if ended and heard_out:
-                self._done.add(uid)
-
-    def _coordinators(self) -> list[tuple[str, str, bool]]:
-        """Return name and UID of coordinators whose container has run, and whether it has ended."""
-        listed = self._core.list_namespaced_pod(
-            self._target.namespace,
-            label_selector=f"{contract.LABEL_JOB}={self._name}",
-            _preload_content=False,
-            _request_timeout=_CALL_SECONDS,
-        )
-        found = []
-        for pod in json.loads(listed.data)["items"]:
-            named = contract.read_pod_name(self._name, pod["metadata"]["name"])
-            phase = pod.get("status", {}).get("phase")
-            if (
-                named is not None
-                and named.role == contract.ROLE_COORDINATOR
-                and phase not in (None, "Pending")
-            ):
-                over = phase in ("Succeeded", "Failed")
-                found.append((named.generation, pod["metadata"]["name"], pod["metadata"]["uid"], over))
-        return [(name, uid, over) for _, name, uid, over in sorted(found)]
+            heard_out = self._read_log(pod.name, pod.uid, follow=follow)
+            if pod.over and heard_out:
+                self._done.add(pod.uid)
 
     def _read_log(self, pod: str, uid: str, *, follow: bool) -> bool:
         """Write what is new in a pod's log; returns whether that was all of it, now."""

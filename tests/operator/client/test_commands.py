@@ -65,6 +65,28 @@ async def test_top_says_what_the_api_server_says(server):
     assert "cannot list the jobs: " in done.stderr
 
 
+async def test_top_of_one_job_shows_its_row_and_says_why_there_are_no_ranks(server):
+    server.objects[JOB, "research", "digits"] = jobs.body()
+    done = await asyncio.to_thread(called, "top", "digits", "-n", "research")
+    assert done.returncode == 0, done.stderr
+    jobs_table, ranks = done.stdout.split("\n\n")
+    assert jobs_table.splitlines()[1].split()[1] == "digits"
+    assert ranks.split() == ["HOST", "RANK", "WORK", "WAIT", "CONNECTED"]
+    assert done.stderr == "no ranks: no coordinator runs\n"
+
+
+async def test_top_of_a_job_that_is_not_there_fails(server):
+    done = await asyncio.to_thread(called, "top", "digits", "-n", "research")
+    assert done.returncode == 1
+    assert "cannot read the job digits: " in done.stderr
+
+
+def test_top_of_one_job_is_not_of_all_namespaces():
+    done = called("top", "digits", "-A")
+    assert done.returncode == 2
+    assert "leave --all-namespaces out" in done.stderr
+
+
 async def test_a_job_is_held_back_until_the_config_map_that_it_owns_is_there(server, tmp_path):
     (tmp_path / "train.py").write_text("print()\n")
     words = ("submit", str(tmp_path / "train.py"), "--image", "i:1", "-n", "research", "--detach")
