@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ from operator_process import ACCOUNT
 
 # Of the release that tests put into another namespace.
 _ELSEWHERE = "system:serviceaccount:tenants-system:gradsieve-operator"
+_RIGHTS = "rbac.authorization.k8s.io"
 AUDIT: list[dict[str, Any]] = [
     {"level": "Metadata", "users": [ACCOUNT, _ELSEWHERE]},
+    {"level": "Metadata", "verbs": ["delete"], "resources": [{"group": _RIGHTS}]},
     {"level": "None"},
 ]
 # Asked by the API server's admission, where it guards owner references that block a deletion.
 NOT_ASKED = frozenset({("gradsieve.io", "horovodjobs/finalizers", "update")})
+# Helm takes an operator's roles away together with its pods, which have half a minute to end.
+_OUTLIVES = timedelta(seconds=40)
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _CREATED = 201
 _FORBIDDEN = 403
 
@@ -30,11 +36,13 @@ class Asked:
 
     Attributes:
         used: group, resource and verb of what was allowed.
-        refused: what was not, in the server's words.
+        refused: what was not, in the server's words, but to replicas that outlived their roles.
+        withdrawn: when one of the operator's roles was last deleted.
     """
 
     used: set[Right] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
+    withdrawn: datetime = _NEVER
 
     @property
     def unused(self) -> set[Right]:
@@ -58,12 +66,17 @@ def _read(event: dict[str, Any], found: Asked) -> None:
         return
     resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
     group = about.get("apiGroup", "")
-    if _is_refused(event):
-        found.refused.append(f"{event['verb']} {group}/{resource}: {answer.get('message', '')}")
-        return
-    found.used.add((group, resource, event["verb"]))
-    if event["verb"] == "patch" and answer.get("code") == _CREATED:
-        found.used.add((group, resource, "create"))  # applied, and was not there
+    at = datetime.fromisoformat(event["requestReceivedTimestamp"])
+    if group == _RIGHTS:
+        if about.get("name", "").startswith("gradsieve-operator") and "-crds" not in about["name"]:
+            found.withdrawn = at
+    elif _is_refused(event):
+        if at - found.withdrawn > _OUTLIVES:
+            found.refused.append(f"{event['verb']} {group}/{resource}: {answer.get('message', '')}")
+    else:
+        found.used.add((group, resource, event["verb"]))
+        if event["verb"] == "patch" and answer.get("code") == _CREATED:
+            found.used.add((group, resource, "create"))  # applied, and was not there
 
 
 def _is_refused(event: dict[str, Any]) -> bool:
