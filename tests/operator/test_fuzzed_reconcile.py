@@ -19,6 +19,7 @@ from gradsieve_operator import contract
 from gradsieve_operator.cluster import memory, trouble
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api
+from gradsieve_operator.cluster.cache import Cache, Told
 from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.fence import Fence
@@ -57,8 +58,10 @@ class Place:
     def restart(self) -> None:
         """Forget what the operator remembers."""
         options = Options()
-        watched = Observer(self._api, self._calls, None, Neighbours(), options.accounts, options.pace)
-        self._operator = Reconciler(self._api, watched, Executor(self._api, None), None)
+        nobody = Told(lambda _: None, lambda _: None, lambda _: None)
+        cache = self._cache = Cache(self._api, (), nobody)
+        watched = Observer(self._api, cache, self._calls, None, Neighbours(), options.accounts, options.pace)
+        self._operator = Reconciler(self._api, cache, watched, Executor(self._api, cache, None), None)
 
     def objects(self) -> dict[tuple[str, str], dict]:
         """Return a copy of all there is but Events."""
@@ -76,13 +79,15 @@ class Place:
         for (kind, name), each in objects.items():
             each["metadata"].update(namespace="research", resourceVersion=self.server.version())
             self.server.objects[kind, "research", name] = copy.deepcopy(each)
-        self.server._requests.clear()
 
     async def live(self, rounds: int) -> None:
         """Look, and do as scheduler and kubelets do, again and again."""
         for _ in range(rounds):
             self.error = None
+            # The server looks at all earlier requests each time.
+            self.server._requests.clear()
             try:
+                await self._cache.load()
                 await self._operator.reconcile(KEY)
             except Exception as error:  # noqa: BLE001 - what the queue does with it is the queue's
                 self.error = error

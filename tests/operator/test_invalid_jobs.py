@@ -114,7 +114,6 @@ async def test_a_job_that_waits_keeps_no_places_once_its_policy_is_gone(server):
         submit(server, operator, "digits", 3, compression=THIN)
         await until(lambda: admitted(server, "digits") == "NoPlace")
         server.objects[POLICY].delete()
-        await operator.policy_changed("research")
         await until(lambda: admitted(server, "digits") == "InvalidSpec")
         server.objects[JOB, "research", "taken"].patch({"spec": {"suspend": True}})
         operator.queue.add(("research", "taken"))

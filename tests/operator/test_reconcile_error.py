@@ -10,6 +10,7 @@ from operator_in_memory import JOB, bind, change_record, conditions, running, un
 from gradsieve_operator.cluster import reconciler, trouble
 
 KEY = (JOB, "research", "digits")
+READS_SECRETS = "get /api/v1/namespaces/research/secrets/digits-coordinator-tls"
 SAYS = "AttributeError: 'NoneType' object has no attribute 'began'"
 
 
@@ -163,11 +164,10 @@ async def test_times_that_are_still_to_come_hold_up_nothing(server):
 
 
 async def test_what_the_api_server_refuses_for_good_is_said_at_once(server):
-    words = 'pods is forbidden: User "operator" cannot list resource "pods"'
-    submit(server)
-    server["get /api/v1/namespaces/research/pods"] << kmock_library.KubernetesError(
-        status=403, reason="Forbidden", message=words
-    )
+    words = 'secrets is forbidden: User "operator" cannot get resource "secrets"'
+    async with running() as operator:
+        await is_placed(server, operator)
+    server[READS_SECRETS] << kmock_library.KubernetesError(status=403, reason="Forbidden", message=words)
     async with running() as operator:
         found = await says(server, operator, "ReconcileError", status="True")
     assert found["message"] == words
@@ -175,10 +175,12 @@ async def test_what_the_api_server_refuses_for_good_is_said_at_once(server):
 
 
 async def test_what_the_api_server_fails_at_is_said_when_that_lasts(server, monkeypatch):
-    submit(server)
-    server["get /api/v1/namespaces/research/pods"] << 503
     async with running() as operator:
-        await until(lambda: sum("/pods" in str(each.url) for each in server if each.params) >= 4)
+        await is_placed(server, operator)
+    server[READS_SECRETS] << 503
+    before = len(list(server))
+    async with running() as operator:
+        await until(lambda: sum("/secrets" in str(each.url) for each in list(server)[before:]) >= 4)
         assert "ReconcileError" not in conditions(server)
         monkeypatch.setattr(trouble, "_LASTING_SECONDS", 0.0)
         await says(server, operator, "ReconcileError", status="True")

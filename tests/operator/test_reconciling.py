@@ -157,7 +157,8 @@ async def test_a_started_job_goes_on_with_what_it_has_when_policy_and_operator_h
 
 
 async def test_what_belongs_to_somebody_else_is_not_touched_and_named_in_the_status(server):
-    mine = {"metadata": {"name": "digits", "namespace": "research", "uid": "u"}, "data": {"train.py": "mine"}}
+    about = {"name": "digits", "namespace": "research", "uid": "u", "resourceVersion": "1000"}
+    mine = {"metadata": about, "data": {"train.py": "mine"}}
     server.objects["v1/configmaps", "research", "digits"] = mine
     submit(server)
     async with running():

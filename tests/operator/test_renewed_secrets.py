@@ -210,7 +210,8 @@ async def test_a_secret_of_somebody_else_s_is_not_taken_and_named(server, monkey
     async with running():
         await placed(server)
         delete(server, OPERATOR)
-        theirs = {"metadata": {"name": OPERATOR, "namespace": "research", "uid": "u"}, "data": {"a": "Yg=="}}
+        about = {"name": OPERATOR, "namespace": "research", "uid": "u", "resourceVersion": "1000"}
+        theirs = {"metadata": about, "data": {"a": "Yg=="}}
         server.objects["v1/secrets", "research", OPERATOR] = theirs
         await until(lambda: conditions(server)["Degraded"]["reason"] == "Refused")
         assert f"Secret {OPERATOR} is there already" in conditions(server)["Degraded"]["message"]

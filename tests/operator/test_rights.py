@@ -10,12 +10,7 @@ from operator_in_memory import JOB, bind, conditions, running_process, until
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 POLICY = "gradsieve.io/v1alpha1/compressionpolicies"
-WATCHED = {JOB: "HorovodJob", POLICY: "CompressionPolicy", "v1/pods": "Pod"}
-KOPF_LOOKS_FOR = {
-    "apiextensions.k8s.io/v1/customresourcedefinitions": "CustomResourceDefinition",
-    "v1/namespaces": "Namespace",
-}
-KOPF_WATCHES = {"horovodjobs", "compressionpolicies", "pods", "customresourcedefinitions"}
+WATCHES = {"horovodjobs", "compressionpolicies", "pods", "nodes"}
 NOT_ASKED = {
     # Asked by the API server's admission, where it guards owner references that block a deletion.
     ("gradsieve.io", "horovodjobs/finalizers", "update"),
@@ -42,9 +37,6 @@ def watched(server) -> set[str]:
 @pytest.fixture
 async def requests(server):
     """All that the operator asks for while a job starts, loses a worker, ends and is deleted."""
-    for resource, kind in {**WATCHED, **KOPF_LOOKS_FOR}.items():
-        verbs = {"get", "list", "watch", "create", "update", "patch", "delete"}
-        server.resources[resource] = {"kind": kind, "namespaced": resource in WATCHED, "verbs": verbs}
     server.objects[POLICY, "research", "thin"] = {
         "metadata": {"name": "thin", "namespace": "research", "resourceVersion": "1"},
         "spec": {"algorithm": "TopK", "densityPermille": 10},
@@ -65,7 +57,7 @@ async def requests(server):
             {"status": {"phase": "Succeeded"}}
         )
         await until(lambda: not server.all(JOB), 60)
-        await until(lambda: watched(server) >= KOPF_WATCHES, 60)
+        await until(lambda: watched(server) >= WATCHES, 60)
         process.send_signal(signal.SIGTERM)
         said, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, said.decode()

@@ -1,16 +1,12 @@
-"""An operator of some namespaces asks for nothing that a Role cannot allow."""
+"""kopf starts and ends the operator, and asks the API server for nothing on its own account."""
 
 import kopf
-import pytest
 
 from gradsieve_operator import handlers
-from gradsieve_operator.cluster.operator import Options
 
 
-@pytest.mark.parametrize(
-    ("namespaces", "disabled"), [((), False), (("research",), True)], ids=["all", "some"]
-)
-def test_kopf_looks_for_namespaces_and_kinds_only_where_it_serves_the_whole_cluster(namespaces, disabled):
+def test_kopf_looks_for_no_namespaces_and_no_kinds_which_a_role_could_not_allow():
     settings = kopf.OperatorSettings()
-    handlers.configure(settings, Options(namespaces=namespaces))
-    assert settings.scanning.disabled is disabled
+    handlers.configure(settings)
+    assert settings.scanning.disabled
+    assert not kopf.get_default_registry()._watching.get_all_selectors()

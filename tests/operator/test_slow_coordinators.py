@@ -32,6 +32,7 @@ class SlowCoordinators:
     """Coordinators of several jobs, each with its own address, that leave calls to one path unanswered."""
 
     def __init__(self, silent: str) -> None:
+        self.asked: set[str] = set()
         self._calls: dict[str, web.Request] = {}
         self._silent, self._stack, self._over = silent, contextlib.AsyncExitStack(), asyncio.Event()
 
@@ -50,6 +51,7 @@ class SlowCoordinators:
 
     async def add(self, job: str, address: str, port: int, tls: ssl.SSLContext) -> None:
         async def answer(request):
+            self.asked.add(job)
             if request.path == self._silent:
                 self._calls[job] = request
                 await self._over.wait()
@@ -91,9 +93,10 @@ async def test_a_job_starts_while_more_coordinators_than_workers_leave_calls_una
             await coordinators.add(name, address, port, tls)
             leader = server.objects["v1/pods", "research", contract.coordinator_pod(name, 1)]
             leader.patch({"status": {"phase": "Running", "podIP": address}})
-            if silent == contract.PATH_STOP:
+        if silent == contract.PATH_STOP:
+            await until(lambda: coordinators.asked == set(SLOW))
+            for name in SLOW:
                 server.objects[JOB, "research", name].patch({"spec": {"suspend": True}})
-            operator.queue.add(("research", name))
         await until(lambda: coordinators.waiting() == set(SLOW))
         submit(server, operator, "late")
         await until(lambda: "late-worker-0-1" in server.all("v1/pods"))

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gradsieve_operator.cluster.cache import Cache, Told
 from gradsieve_operator.cluster.executor import write_status
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.decide import Progress
@@ -26,14 +27,20 @@ class Server:
         kept = {name: value for name, value in body["status"].items() if name in self.known}
         merged = {**self.status, **kept}
         self.status = {name: value for name, value in merged.items() if value is not None}
-        return {"metadata": {"resourceVersion": str(self.version)}, "status": self.status}
+        return {"metadata": self.about(), "status": self.status}
+
+    def about(self) -> dict[str, Any]:
+        return {"namespace": "research", "name": "digits", "resourceVersion": str(self.version)}
 
 
 async def written(server: Server) -> None:
     memory = Memory()
     memory.version = str(server.version)
-    await write_status(server, WHERE, "uid", record(Progress(generation=2)), memory)
+    nobody = Told(lambda _: None, lambda _: None, lambda _: None)
+    cache = Cache(server, (), nobody)
+    await write_status(server, cache, WHERE, "uid", record(Progress(generation=2)), memory)
     assert memory.version == str(server.version)
+    assert cache.jobs() == [{"metadata": server.about(), "status": server.status}]
 
 
 async def test_the_definitions_of_an_earlier_version_are_named_and_its_record_stays():

@@ -1,14 +1,17 @@
-"""kmock's API server with what the operator needs beyond it: server-side apply, UIDs, label selectors.
+"""kmock's API server with what the operator needs beyond it: server-side apply, UIDs, versions, selectors.
 
+What tests do to its objects themselves gets a version and becomes an event, as if somebody had written it.
 The operator's client finds it through a kubeconfig, as it would find a real one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import bisect
+import copy
 import datetime as dt
-import itertools
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import yaml
 
 WRITES = {"POST", "PATCH", "PUT", "DELETE"}
 Interception = Callable[[kmock.Request], None]
+_LOOK_SECONDS = 0.01
 
 
 @attrs.define(kw_only=True)
@@ -36,10 +40,14 @@ class ApiServer(kmock.KubernetesEmulator):
     after: Interception = attrs.field(default=lambda _: None)
     writes: list[str] = attrs.field(factory=list)
     behind: float = 0.0
-    _numbers: Any = attrs.field(factory=lambda: itertools.count(1))
+    _last: int = 0
+    _noticed_at: float = 0.0
+    _shown: dict[Any, dict[str, Any]] = attrs.field(factory=dict)
+    _events: list[tuple[int, Any, dict[str, Any]]] = attrs.field(factory=list)
 
     async def _handle(self, request: kmock.Request) -> Any:
         method = request.method.value.upper()
+        self._notice()
         if method not in WRITES or request.resource is None:
             return await super()._handle(request)
         try:
@@ -57,11 +65,10 @@ class ApiServer(kmock.KubernetesEmulator):
         key = (request.resource, request.namespace, request.name or body.get("metadata", {}).get("name"))
         found = self.objects[key] if key in self.objects and not self.objects[key].deleted else None
         applies = "apply-patch" in request.headers.get("Content-Type", "")
-        kind = "MODIFIED"
         if found is None and (method == "POST" or applies):
             self._stamp(body["metadata"])
             self.objects[key] = body
-            found, kind = self.objects[key], "ADDED"
+            found = self.objects[key]
         elif found is None:
             raise kmock.KubernetesObjectNotFoundError
         elif method == "POST":
@@ -69,11 +76,15 @@ class ApiServer(kmock.KubernetesEmulator):
         elif method == "DELETE":
             if body["preconditions"]["uid"] != found["metadata"]["uid"]:
                 raise kmock.KubernetesError(status=409, reason="Conflict", message="another uid")
-            kind = "DELETED"
+            raw = found.raw
+            found.delete()
+            self._notice()
+            self.after(request)
+            return raw
         elif method == "PUT":
             if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
                 raise kmock.KubernetesError(status=409, reason="Conflict", message="it has changed")
-            self.objects[key] = {**body, "metadata": {**body["metadata"], "resourceVersion": self.version()}}
+            self.objects[key] = body
             found = self.objects[key]
         else:
             if body.get("metadata", {}).get("resourceVersion") not in (
@@ -83,34 +94,70 @@ class ApiServer(kmock.KubernetesEmulator):
             ):
                 raise kmock.KubernetesError(status=409, reason="Conflict", message="it has changed")
             found.patch(body)
-            found.patch({"metadata": {"resourceVersion": self.version()}})
+        self._notice()
         raw = found.raw
-        if kind == "DELETED":
-            found.delete()
-        await self._buses[request.resource].put({"type": kind, "object": raw})
         self.after(request)
         return raw
 
     async def _serve_list(self, request: kmock.Request) -> Any:
         found = await super()._serve_list(request)
-        wanted = dict(
-            part.split("=", 1) for part in request.params.get("labelSelector", "").split(",") if "=" in part
-        )
-        items = [
-            item for item in found["items"] if wanted.items() <= item["metadata"].get("labels", {}).items()
-        ]
-        return {**found, "metadata": {"resourceVersion": "1"}, "items": items}
+        items = [item for item in found["items"] if _selected(request, item)]
+        return {**found, "metadata": {"resourceVersion": str(self._last)}, "items": items}
+
+    async def _serve_watch(self, request: kmock.Request) -> AsyncIterator[Any]:
+        """Yield what has changed since the version that is asked for, and what changes."""
+        yield b""
+        seen = int(request.params.get("resourceVersion") or 0)
+        while True:
+            # All watches look at the same objects: once for all of them is enough.
+            if asyncio.get_running_loop().time() - self._noticed_at >= _LOOK_SECONDS:
+                self._notice()
+            first = bisect.bisect_right(self._events, seen, key=lambda event: event[0])
+            for version, (resource, namespace, _), event in self._events[first:]:
+                here = resource == request.resource and request.namespace in (None, namespace)
+                if here and _selected(request, event["object"]):
+                    yield event
+                seen = version
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _notice(self) -> None:
+        """Give what has changed its version and its event, whoever has changed it."""
+        self._noticed_at = asyncio.get_running_loop().time()
+        live = {key: found for key, found in self.objects.items() if not found.deleted}
+        for key, found in live.items():
+            shown = self._shown.get(key)
+            if shown == found.raw:
+                continue
+            version = int(found.raw.get("metadata", {}).get("resourceVersion") or 0)
+            about = {"name": key[2], **({"namespace": key[1]} if key[1] else {})}
+            if version <= self._last:
+                about["resourceVersion"] = self.version()
+            found.patch({"metadata": about})
+            self._last = max(self._last, version)
+            raw = self._shown[key] = copy.deepcopy(found.raw)
+            kind = "ADDED" if shown is None else "MODIFIED"
+            self._events.append((self._last, key, {"type": kind, "object": raw}))
+        for key in [key for key in self._shown if key not in live]:
+            raw = self._shown.pop(key)
+            about = {**raw["metadata"], "resourceVersion": self.version()}
+            self._events.append((self._last, key, {"type": "DELETED", "object": {**raw, "metadata": about}}))
 
     def _stamp(self, metadata: dict[str, Any]) -> None:
-        number = self.version()
-        metadata["uid"] = f"uid-{number}"
-        metadata["resourceVersion"] = number
+        metadata["uid"] = f"uid-{self.version()}"
         now = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=self.behind)
         metadata["creationTimestamp"] = now.isoformat(timespec="seconds").replace("+00:00", "Z")
 
+    def delete(self, resource: str, name: str, last: dict[str, Any]) -> None:
+        """Delete an object of a namespace; the event shows it as it was in the end, changed by ``last``."""
+        key = (kmock.resource(resource), "research", name)
+        self.objects[key].patch(last)
+        self._shown[key] = copy.deepcopy(self.objects[key].raw)
+        self.objects[key].delete()
+
     def version(self) -> str:
         """Return a resourceVersion that nothing has yet."""
-        return str(next(self._numbers))
+        self._last += 1
+        return str(self._last)
 
     def all(self, resource: str, namespace: str | None = "research") -> dict[str, Any]:
         """Return name -> object of one kind."""
@@ -119,6 +166,17 @@ class ApiServer(kmock.KubernetesEmulator):
             for (kind, where, name), found in self.objects.items()
             if kind == kmock.resource(resource) and where == namespace and not found.deleted
         }
+
+
+def _selected(request: kmock.Request, item: dict[str, Any]) -> bool:
+    """Whether an object has the labels, and the name, that are asked for."""
+    labels = item["metadata"].get("labels") or {}
+    for part in filter(None, request.params.get("labelSelector", "").split(",")):
+        name, _, value = part.partition("=")
+        if name not in labels or ("=" in part and labels[name] != value):
+            return False
+    _, _, name = request.params.get("fieldSelector", "").partition("metadata.name=")
+    return name in ("", item["metadata"].get("name"))
 
 
 def kubeconfig(folder: Path, url: str) -> Path:

@@ -103,7 +103,8 @@ class VirtualCluster:
     # What the operator sees.
 
     def world(self) -> d.World:
-        pods, surplus = d.part_surplus(self.pods.values(), self.progress)
+        visible = self.visible()
+        pods, surplus = d.part_surplus(visible.values(), self.progress)
         return d.World(
             job=self.job,
             progress=self.progress,
@@ -123,10 +124,14 @@ class VirtualCluster:
             unresolved=self.unresolved,
             silence=self.silence,
             unanswered=self.silence,
-            departed={host: pod for host, pod in self.last_seen().items() if pod.name not in self.pods},
+            departed={host: pod for host, pod in self.last_seen().items() if pod.name not in visible},
             lost=self.lost,
             trust=self.trust,
         )
+
+    def visible(self) -> Mapping[str, d.Pod]:
+        """Return the pods that the operator sees, by their names."""
+        return self.pods
 
     def last_seen(self) -> dict[str, d.Pod]:
         """Return host -> its last pod as a watch last told of it, whether it is still there or not."""

@@ -61,7 +61,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 # Jobs and policies. "delete" is for ttlSecondsAfterFinished.
 - apiGroups: [gradsieve.io]
   resources: [horovodjobs]
-  verbs: [get, list, watch, delete]
+  verbs: [list, watch, delete]
 - apiGroups: [gradsieve.io]
   resources: [horovodjobs/status]
   verbs: [patch]
@@ -71,7 +71,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
   verbs: [update]
 - apiGroups: [gradsieve.io]
   resources: [compressionpolicies]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 # A job's pods. Where the operator plans, those of others are listed and watched too: it counts what they hold of a node.
 - apiGroups: [""]
   resources: [pods]

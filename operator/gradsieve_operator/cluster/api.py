@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -130,8 +130,16 @@ class Api:
             if not more:
                 return
 
-    async def watch(self, where: str, version: str, **query: str) -> AsyncIterator[Manifest]:
+    async def watch(
+        self, where: str, version: str, *, opened: Callable[[], None] = lambda: None, **query: str
+    ) -> AsyncIterator[Manifest]:
         """Yield what changes in a collection after ``version``, bookmarks included, until the server ends it.
+
+        Args:
+            where: path of the collection.
+            version: of a list, or of the last event.
+            opened: called once the server has taken the watch.
+            query: selectors.
 
         Raises:
             ApiError: with status 410, ``version`` is too old: list again.
@@ -151,6 +159,7 @@ class Api:
                 timeout=timeout,
             ) as answer:
                 await _check(answer)
+                opened()
                 async for event in _lines(answer.content):
                     if event["type"] == "ERROR":
                         raise _error(int(event["object"].get("code", 500)), event["object"])
@@ -169,14 +178,15 @@ class Api:
         """Merge ``change`` into an object or one of its subresources."""
         return await self._call("PATCH", where, change, {}, "application/merge-patch+json")
 
-    async def annotate(self, where: str, *, uid: str, annotations: Mapping[str, str]) -> None:
-        """Add annotations to an object if it still is the one with ``uid``."""
+    async def annotate(self, where: str, *, uid: str, annotations: Mapping[str, str]) -> Manifest | None:
+        """Add annotations to an object; returns it, None if it no longer is the one with ``uid``."""
         try:
-            await self.merge(where, {"metadata": {"uid": uid, "annotations": dict(annotations)}})
+            return await self.merge(where, {"metadata": {"uid": uid, "annotations": dict(annotations)}})
         except ApiError as error:
             # Gone, or another object has taken the name: either way there is nothing to annotate.
             if error.status not in (404, 409):
                 raise
+            return None
 
     async def create(self, where: str, manifest: Mapping[str, Any]) -> Manifest:
         """Create an object in the collection at ``where``."""

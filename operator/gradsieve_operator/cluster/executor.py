@@ -13,6 +13,7 @@ from typing import Any
 from gradsieve_operator import contract, resources
 from gradsieve_operator.certificates import issue
 from gradsieve_operator.cluster.api import Api, ApiError, path, path_of
+from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorRefused
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.observer import Seen
@@ -64,11 +65,12 @@ class Executor:
 
     Args:
         api: the server.
+        cache: takes in its answers.
         planning: told of places that are taken; None when the operator does not plan.
     """
 
-    def __init__(self, api: Api, planning: Planning | None) -> None:
-        self._api, self._planning = api, planning
+    def __init__(self, api: Api, cache: Cache, planning: Planning | None) -> None:
+        self._api, self._cache, self._planning = api, cache, planning
 
     async def carry_out(self, actions: Sequence[Action], seen: Seen, memory: Memory) -> bool:
         """Do ``actions`` in their order; returns whether all of them were done.
@@ -97,13 +99,14 @@ class Executor:
         except (ApiError, NotOurs, JobChanged) as error:
             if self._planning is not None:
                 self._planning.withdraw(pods)
+            memory.unsure = isinstance(error, ApiError) and not error.refusal
             failed = isinstance(error, ApiError) and not (makes and self._final(error, seen, memory))
             if failed or isinstance(error, JobChanged):
                 raise
-            memory.refused = str(error)
+            memory.refused = memory.withheld = str(error)
             return False
         if makes:
-            memory.failing_since = None
+            memory.failing_since, memory.withheld = None, ""
         return True
 
     async def _do(self, action: Action, job: HorovodJob, seen: Seen, memory: Memory) -> None:
@@ -119,7 +122,7 @@ class Executor:
             case IssueCertificates() | RenewCertificates():
                 await self._certify(action, job, memory)
             case Record(progress):
-                await write_status(self._api, job_path(job), job.uid, record(progress), memory)
+                await write_status(self._api, self._cache, job_path(job), job.uid, record(progress), memory)
             case DeleteJob():
                 await self._api.delete(job_path(job), uid=job.uid)
             case PutRoster() | PutPlan() | Stop() if seen.coordinator is not None:
@@ -133,16 +136,21 @@ class Executor:
         found = await self._api.find(path_of(manifest))
         if found is not None and not resources.owned(found, job.uid):
             raise NotOurs(found, manifest)
-        await self._api.apply(manifest)
+        applied = await self._api.apply(manifest)
+        if manifest["kind"] == "Pod":
+            self._cache.written_pod(applied)
 
     async def _change_pod(self, action: DeletePod | MarkPod, job: HorovodJob) -> None:
         where = path("v1", "pods", job.namespace, action.name)
         if isinstance(action, DeletePod):
             await self._api.delete(where, uid=action.uid, grace=action.grace)
+            self._cache.deleted_pod((job.namespace, job.name), action.uid)
         else:
             notes = {resources.TRUST_ANNOTATION: action.trust}
             try:
-                await self._api.annotate(where, uid=action.uid, annotations=notes)
+                marked = await self._api.annotate(where, uid=action.uid, annotations=notes)
+                if marked is not None:
+                    self._cache.written_pod(marked)
             except ApiError as error:
                 if not error.refusal:
                     raise
@@ -198,7 +206,9 @@ def job_path(job: HorovodJob) -> str:
     return path(contract.API_VERSION, contract.JOB_PLURAL, job.namespace, job.name)
 
 
-async def write_status(api: Api, where: str, uid: str, change: Mapping[str, Any], memory: Memory) -> None:
+async def write_status(
+    api: Api, cache: Cache, where: str, uid: str, change: Mapping[str, Any], memory: Memory
+) -> None:
     """Merge ``change`` into the status of the job at ``where``, if it is as it was when it was looked at.
 
     What was decided by an operator that has stood still, or been cut off, must not undo what its successor
@@ -215,6 +225,7 @@ async def write_status(api: Api, where: str, uid: str, change: Mapping[str, Any]
         if error.status == 409:
             raise JobChanged(str(error)) from error
         raise
+    cache.written_job(written)
     memory.version, status = str(written["metadata"]["resourceVersion"]), written.get("status") or {}
     if "record" not in change:
         return
@@ -223,4 +234,4 @@ async def write_status(api: Api, where: str, uid: str, change: Mapping[str, Any]
             "the API server does not keep status.record: apply the CustomResourceDefinitions of this version"
         )
     if "progress" in status:
-        await write_status(api, where, uid, {"progress": None}, memory)
+        await write_status(api, cache, where, uid, {"progress": None}, memory)

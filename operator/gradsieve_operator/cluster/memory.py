@@ -19,6 +19,8 @@ class Memory:
 
     Attributes:
         version: the job's ``resourceVersion`` when it was last looked at, or written by us.
+        unsure: whether something was written to the job or its pods, and nobody knows if that was done.
+        not_before: until then it is left alone, whatever is heard of it, of the monotonic clock.
         until: when the following is forgotten, of the monotonic clock.
         secrets: name -> Secret.
         contents: name -> version of a Secret, and what is in it; None for a damaged one.
@@ -26,6 +28,8 @@ class Memory:
         context: of TLS, made from them.
         children: kind and name of what was applied.
         refused: why the API server refused a child in the last round.
+        withheld: why the API server refused a child when the operator last tried to make one; empty when it
+            did not.
         objection: why the coordinator refused a roster or a plan in the last round.
         failing_since: when it began to fail to make children, seconds since the epoch; None when it does not.
         troubled_since: when the operator began to fail to work on the job, of the monotonic clock; None when
@@ -34,6 +38,8 @@ class Memory:
     """
 
     version: str = ""
+    unsure: bool = False
+    not_before: float = 0.0
     until: float = 0.0
     secrets: dict[str, Manifest] = field(default_factory=dict)
     contents: dict[str, tuple[str, Contents | None]] = field(default_factory=dict)
@@ -41,6 +47,7 @@ class Memory:
     context: JobContext | None = None
     children: set[tuple[str, str]] = field(default_factory=set)
     refused: str = ""
+    withheld: str = ""
     objection: str = ""
     failing_since: float | None = None
     troubled_since: float | None = None

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradsieve_operator import contract, resources
-from gradsieve_operator.cluster.api import Api, path
+from gradsieve_operator import contract
+from gradsieve_operator.cluster.api import Api
+from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorSilent
 from gradsieve_operator.cluster.hearing import Hearing
@@ -22,7 +23,6 @@ from gradsieve_operator.decide import (
     Progress,
     World,
     part_surplus,
-    read_pod,
 )
 from gradsieve_operator.errors import RecordError, SpecError
 from gradsieve_operator.resources import Neighbours
@@ -54,7 +54,8 @@ class Observer:
     """Reads the API server and the coordinator.
 
     Args:
-        api: the server.
+        api: the server, for Secrets.
+        cache: jobs, policies and pods.
         calls: to coordinators.
         planning: nodes and places; None when the operator may not see nodes.
         neighbours: who besides a job's own pods may reach them.
@@ -65,13 +66,15 @@ class Observer:
     def __init__(
         self,
         api: Api,
+        cache: Cache,
         calls: Calls,
         planning: Planning | None,
         neighbours: Neighbours,
         accounts: AllowedAccounts,
         pace: Pace,
     ) -> None:
-        self._api, self._calls, self._planning, self._neighbours = api, calls, planning, neighbours
+        self._api, self._cache, self._calls = api, cache, calls
+        self._planning, self._neighbours = planning, neighbours
         self._accounts, self._pace = accounts, pace
         self._hearing = Hearing()
 
@@ -87,7 +90,7 @@ class Observer:
         (job, invalid), status = self._parse(body), body.get("status") or {}
         progress = self._progress(job, status)
         # What is seen is judged by the time at which it was seen: asking a coordinator may take a while.
-        found, now = await self._pods(job), self._api.clock.now()
+        found, now = self._cache.pods((job.namespace, job.name), job.uid), self._api.clock.now()
         departed = memory.last_seen.listed(found)
         pods, surplus = part_surplus(found, progress)
         if progress.started is None or not memory.secrets:
@@ -99,7 +102,7 @@ class Observer:
         answer, silence, unanswered = await self._ask(leader, coordinator, nodes, known=known)
         unresolved = ""
         try:
-            compression, unresolved = await self._compression(job, progress)
+            compression, unresolved = self._compression(job, progress)
         except SpecError as error:
             compression, invalid = None, str(error)
         if self._planning is None and job.scheduling.planned:
@@ -117,6 +120,7 @@ class Observer:
             planned=self._planning is not None and job.scheduling.planned,
             neighbours=self._neighbours,
             refused=memory.refused,
+            withheld=memory.withheld,
             now=now,
             invalid=invalid,
             unresolved=unresolved,
@@ -150,13 +154,6 @@ class Observer:
         counted = self._planning.overtaken(f"{job.namespace}/{job.name}")
         return replace(progress, overtaken=max(progress.overtaken, counted))
 
-    async def _pods(self, job: HorovodJob) -> tuple[Pod, ...]:
-        selector = f"{contract.LABEL_JOB}={job.name}"
-        found = await self._api.get(path("v1", "pods", job.namespace), labelSelector=selector)
-        # Pods of a deleted job of the same name are somebody else's: the garbage collector's.
-        raw = (each for each in found.get("items") or () if resources.owned(each, job.uid))
-        return tuple(pod for each in raw if (pod := read_pod(each, job.name)) is not None)
-
     def _coordinator(self, job: HorovodJob, leader: Pod | None, memory: Memory) -> Coordinator | None:
         context = operator_context(job, memory)
         if leader is None or context is None:
@@ -187,22 +184,22 @@ class Observer:
         self._hearing.answered(leader.uid)
         return status, 0.0, 0.0
 
-    async def _compression(self, job: HorovodJob, progress: Progress) -> tuple[Compression | None, str]:
+    def _compression(self, job: HorovodJob, progress: Progress) -> tuple[Compression | None, str]:
         """Return what the job asks for, or why that cannot be told of a job that has something to go by."""
         if job.compression is None:
             return None, ""
         try:
-            return job.compression.resolve(await self._policy(job)), ""
+            return job.compression.resolve(self._policy(job)), ""
         except SpecError as error:
             if progress.compression is None:
                 raise
             return None, str(error)
 
-    async def _policy(self, job: HorovodJob) -> Compression | None:
+    def _policy(self, job: HorovodJob) -> Compression | None:
         if job.compression is None or job.compression.policy is None:
             return None
         name = job.compression.policy
-        found = await self._api.find(path(contract.API_VERSION, contract.POLICY_PLURAL, job.namespace, name))
+        found = self._cache.policy(job.namespace, name)
         if found is None:
             raise SpecError("spec.compression.policyRef", f"there is no CompressionPolicy {name!r} here")
         return CompressionPolicy.parse(found).compression

@@ -10,13 +10,13 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from gradsieve_operator import contract, metrics, transitions
+from gradsieve_operator import metrics, transitions
 from gradsieve_operator.cluster.access import Access
-from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.cache import Cache, JobPod, Told
 from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.fence import Fence
@@ -26,7 +26,6 @@ from gradsieve_operator.cluster.observer import Observer
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key, WorkQueue
 from gradsieve_operator.cluster.reconciler import Reconciler
-from gradsieve_operator.cluster.watch_check import WatchCheck
 from gradsieve_operator.decide import Pace
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.resources import Manifest, Neighbours
@@ -38,8 +37,10 @@ LEASE = "gradsieve-operator"
 SYNC_SECONDS = 60.0
 """Longest wait for the first lists of nodes and pods."""
 
-_RESYNC_SECONDS = 30.0
-"""All jobs are looked at so often, whatever events were lost."""
+_RESYNC_SECONDS = 300.0
+"""All jobs are looked at so often, whatever was forgotten."""
+
+_PRIORITIES_SECONDS = 30.0
 
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 60.0
 """Of the intervals that may be set: a sample that is older than a minute is called stale."""
@@ -117,8 +118,7 @@ class Operator:
         self._planning: Planning | None = None
         self._reconciler: Reconciler | None = None
         self._lease: Lease | None = None
-        self._watch = WatchCheck()
-        self._resynced_at = time.monotonic()
+        self._cache: Cache | None = None
         metrics.ask(
             self.queue.depth, self._waiting_jobs, self._places_held, lambda: self._reconciler is not None
         )
@@ -128,7 +128,7 @@ class Operator:
 
         Raises:
             TimeoutError: the API server did not show nodes and pods in time.
-            ApiError: it did not show the jobs.
+            ApiError: it did not show jobs, policies and their pods.
         """
         try:
             await self._start()
@@ -161,16 +161,22 @@ class Operator:
         neighbours = Neighbours(
             options.namespace, (("app.kubernetes.io/name", options.application),), options.cidrs
         )
-        observer = Observer(self._api, calls, self._planning, neighbours, options.accounts, options.pace)
-        executor = Executor(self._api, self._planning)
-        # A replica may have waited for hours to get here.
-        self._resynced_at = time.monotonic()
-        self._reconciler = Reconciler(self._api, observer, executor, self._planning)
+        cache = Cache(self._api, options.namespaces, Told(self.queue.add, self._pod_seen, self._policy_seen))
+        await cache.load()
+        for work in cache.work():
+            self._spawn(work)
+        observer = Observer(
+            self._api, cache, calls, self._planning, neighbours, options.accounts, options.pace
+        )
+        executor = Executor(self._api, cache, self._planning)
+        self._cache = cache
+        self._reconciler = Reconciler(self._api, cache, observer, executor, self._planning)
         if self._planning is not None:
-            await self._line_up(self._planning)
+            await self._line_up(self._planning, cache)
             self._spawn(self._planning.run())
+            self._spawn(self._follow_priorities(self._planning))
         self._spawn(self.queue.run())
-        self._spawn(self._resync())
+        self._spawn(self._recheck(cache))
 
     async def stop(self) -> None:
         """End, and let another replica begin."""
@@ -184,14 +190,10 @@ class Operator:
 
     def ages(self) -> dict[str, float]:
         """Return for how many seconds each part has stood still; nothing for a replica that waits to lead."""
-        if self._reconciler is None:
+        if self._cache is None:
             return {}
         now = time.monotonic()
-        ages = {
-            "list of jobs": now - self._resynced_at,
-            "watch of jobs": self._watch.behind(now),
-            "reconciling": self.queue.behind(),
-        }
+        ages = {"reconciling": self.queue.behind(), **self._cache.ages(now)}
         if self._planning is not None:
             ages["watch of nodes"] = now - self._planning.nodes.heard
             ages["watch of pods"] = now - self._planning.pods.heard
@@ -212,36 +214,29 @@ class Operator:
     def _places_held(self) -> int:
         return 0 if self._planning is None else self._planning.places_held()
 
-    def job_seen(self, namespace: str, name: str, version: str, *, deleted: bool) -> None:
-        """A job was made, changed or deleted, and has that ``resourceVersion`` now."""
-        key = (namespace, name)
-        self._watch.event(key, version)
-        # What the operator itself has written, or has looked at, is no news.
-        if deleted or self._reconciler is None or not self._reconciler.knows(key, version):
-            self.queue.add(key)
-
-    def pod_seen(self, namespace: str, job: str, raw: Mapping[str, Any]) -> None:
-        """A pod of a job was made, changed or deleted, and is, or was in the end, like that."""
+    def _pod_seen(self, pod: JobPod) -> None:
         if self._reconciler is not None:
-            self._reconciler.pod_seen((namespace, job), raw)
-        self.queue.add((namespace, job))
+            self._reconciler.pod_seen(pod)
+        self.queue.add(pod.job)
 
-    async def policy_changed(self, namespace: str) -> None:
+    def _policy_seen(self, namespace: str) -> None:
         """Look at the jobs that may use a policy of ``namespace``."""
-        await self._look_at(namespace)
+        if self._cache is not None:
+            for job in self._cache.jobs(namespace):
+                self.queue.add(_key(job))
 
     async def _reconcile(self, key: tuple[str, str]) -> float | None:
         assert self._reconciler is not None
         with metrics.reconciling():
             return await self._reconciler.reconcile(key)
 
-    async def _line_up(self, planning: Planning) -> None:
+    async def _line_up(self, planning: Planning, cache: Cache) -> None:
         """Have the planner know all jobs that wait for places before any job is looked at.
 
         Nobody may slip past them, nor one of them past another, because we have just started.
         """
         await planning.learn_priorities()
-        async for body in self._jobs(*self._options.namespaces):
+        for body in cache.jobs():
             if waiting_since(body.get("status") or {}) is not None:
                 # What is wrong with a job is said when it is looked at.
                 with contextlib.suppress(SpecError):
@@ -252,33 +247,19 @@ class Operator:
                         self.queue.add(_key(body))
                 await asyncio.sleep(0)
 
-    async def _resync(self) -> None:
+    async def _follow_priorities(self, planning: Planning) -> None:
         while True:
+            await asyncio.sleep(_PRIORITIES_SECONDS)
             try:
-                if self._planning is not None:
-                    await self._planning.learn_priorities()
-                versions = await self._look_at(*self._options.namespaces)
-                self._resynced_at = time.monotonic()
-                self._watch.listed(versions, self._resynced_at)
+                await planning.learn_priorities()
             except ApiError as error:
-                _log.warning("jobs could not be listed: %s", error)
+                _log.warning("priority classes could not be listed: %s", error)
+
+    async def _recheck(self, cache: Cache) -> None:
+        while True:
             await asyncio.sleep(_RESYNC_SECONDS)
-
-    async def _look_at(self, *namespaces: str) -> dict[Key, str]:
-        """Have the jobs of these namespaces looked at again; returns their versions."""
-        versions = {}
-        async for job in self._jobs(*namespaces):
-            versions[_key(job)] = job["metadata"].get("resourceVersion", "")
-            self.queue.recheck(_key(job))
-        return versions
-
-    async def _jobs(self, *namespaces: str) -> AsyncIterator[Manifest]:
-        """Yield the jobs of these namespaces; none stands for all."""
-        for namespace in namespaces or (None,):
-            where = path(contract.API_VERSION, contract.JOB_PLURAL, namespace)
-            async for page in self._api.pages(where):
-                for job in page.get("items") or ():
-                    yield job
+            for job in cache.jobs():
+                self.queue.recheck(_key(job))
 
     def _answered(self, keys: list[Key]) -> None:
         """Have waiting jobs looked at for which the planner has news."""

@@ -14,7 +14,8 @@ from gradsieve_operator import decide, placement, resources
 from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.planner_process import PlannerProcess
 from gradsieve_operator.cluster.queue import Key
-from gradsieve_operator.cluster.reflector import Reflector, key_of
+from gradsieve_operator.cluster.reflector import Reflector
+from gradsieve_operator.cluster.store import key_of
 from gradsieve_operator.cluster.waiting import Waiting
 from gradsieve_operator.decide.world import timestamp
 from gradsieve_operator.resources import Manifest

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gradsieve_operator import contract, metrics, resources, transitions
+from gradsieve_operator import contract, metrics, transitions
 from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.cache import Cache, JobPod
 from gradsieve_operator.cluster.events import post_event
 from gradsieve_operator.cluster.executor import Executor, JobChanged, job_path, write_status
 from gradsieve_operator.cluster.memory import Memory
@@ -16,7 +18,7 @@ from gradsieve_operator.cluster.observer import Observer, Seen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.cluster.trouble import in_words, let_go, worth_saying
-from gradsieve_operator.decide import Decision, Word, decide, read_pod
+from gradsieve_operator.decide import Decision, Word, decide
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.status import invalid_status, job_status, troubled_status
 
@@ -24,7 +26,8 @@ _AT_ONCE = 20
 """Decisions in a row for one job before the others get their turn."""
 
 _CHANGED_SECONDS = 0.5
-"""Pause before a job that somebody changed while it was decided on is looked at again."""
+"""Pause before a job that changed while it was decided on is looked at again: who changes it may do
+so more than once, and each change wakes us."""
 
 _WARNINGS = frozenset(
     {
@@ -51,14 +54,18 @@ class Reconciler:
 
     Args:
         api: the server.
+        cache: has the jobs.
         observer: looks.
         executor: acts.
         planning: told when a job does not wait for places any more; None when the operator does not plan.
 
     """
 
-    def __init__(self, api: Api, observer: Observer, executor: Executor, planning: Planning | None) -> None:
-        self._api, self._observer, self._executor, self._planning = api, observer, executor, planning
+    def __init__(
+        self, api: Api, cache: Cache, observer: Observer, executor: Executor, planning: Planning | None
+    ) -> None:
+        self._api, self._cache, self._planning = api, cache, planning
+        self._observer, self._executor = observer, executor
         self._memories: dict[Key, tuple[str, Memory]] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -68,10 +75,15 @@ class Reconciler:
             Exception: it failed; look again after a pause. What does not pass by itself is said in the job's
                 status, and a job that is suspended loses its pods all the same.
         """
-        namespace, name = key
         again: float | None = 0.0
         for _ in range(_AT_ONCE):
-            body = await self._api.find(path(contract.API_VERSION, contract.JOB_PLURAL, namespace, name))
+            _, memory = self._memories.get(key, ("", Memory()))
+            if (pause := memory.not_before - time.monotonic()) > 0.0:
+                return pause
+            if memory.unsure:
+                await self._cache.catch_up(key)
+                memory.unsure = False
+            body = self._cache.job(key)
             if body is None or body["metadata"].get("deletionTimestamp"):
                 self._forget(key)
                 again = None
@@ -88,8 +100,11 @@ class Reconciler:
             again = await self._round(key, body, memory)
         except JobChanged as error:
             _log.info("%s/%s: %s", *key, error)
+            memory.unsure = True
+            memory.not_before = time.monotonic() + _CHANGED_SECONDS
             return _CHANGED_SECONDS
         except Exception as error:
+            memory.unsure = True
             if worth_saying(error, memory):
                 if self._planning is not None:
                     self._planning.pause("/".join(key))
@@ -134,7 +149,7 @@ class Reconciler:
         status = job_status(seen.world, decision, seen.status, products)
         change = difference(seen.status, status)
         if change:
-            await write_status(self._api, job_path(job), job.uid, change, memory)
+            await write_status(self._api, self._cache, job_path(job), job.uid, change, memory)
         metrics.started(seen.world.progress, decision.progress)
         await self._tell(metadata, seen.status, status)
 
@@ -148,10 +163,10 @@ class Reconciler:
         change = difference(before, status)
         where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
         if change:
-            await write_status(self._api, where, metadata["uid"], change, memory)
+            await write_status(self._api, self._cache, where, metadata["uid"], change, memory)
         await self._tell(metadata, before, status)
         if _suspended(body):
-            await let_go(self._api, metadata)
+            await let_go(self._api, self._cache, metadata)
         return 30.0
 
     async def _report_trouble(self, body: Mapping[str, Any], error: Exception, memory: Memory) -> None:
@@ -162,10 +177,10 @@ class Reconciler:
         where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
         try:
             if _suspended(body):
-                await let_go(self._api, metadata)
+                await let_go(self._api, self._cache, metadata)
             if change:
                 _log.error("%s/%s", metadata["namespace"], metadata["name"], exc_info=error)
-                await write_status(self._api, where, metadata["uid"], change, memory)
+                await write_status(self._api, self._cache, where, metadata["uid"], change, memory)
             await self._tell(metadata, before, status)
         except (ApiError, JobChanged) as other:
             _log.warning("%s/%s: not said: %s", metadata["namespace"], metadata["name"], other)
@@ -196,17 +211,11 @@ class Reconciler:
             warning = (each["type"], each["status"]) in _WARNINGS and each["reason"] not in _ON_THE_WAY
             await post_event(self._api, metadata, warning=warning, reason=words[0], message=words[1])
 
-    def knows(self, key: Key, version: str) -> bool:
-        """Whether a job was last looked at, or written, as it is in that ``resourceVersion``."""
-        _, memory = self._memories.get(key, ("", Memory()))
-        return memory.version == version
-
-    def pod_seen(self, key: Key, raw: Mapping[str, Any]) -> None:
+    def pod_seen(self, seen: JobPod) -> None:
         """Take note of how a pod is, or was when it went, that bears the name of a job."""
-        uid, memory = self._memories.get(key, ("", Memory()))
-        pod = read_pod(raw, key[1]) if resources.owned(raw, uid) else None
-        if pod is not None:
-            memory.last_seen.told(pod)
+        uid, memory = self._memories.get(seen.job, ("", Memory()))
+        if seen.pod is not None and uid in seen.owners:
+            memory.last_seen.told(seen.pod)
 
     def _memory(self, key: Key, uid: str) -> Memory:
         """Return what is remembered of a job; nothing of an earlier one of its name."""
@@ -222,6 +231,7 @@ class Reconciler:
             self._planning.leave("/".join(key))
         self._memories.pop(key, None)
         metrics.JOBS.forget(key)
+        self._cache.forget(key)
 
 
 def _suspended(body: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.store import Store, key_of
 
 Kept = TypeVar("Kept")
 
@@ -24,12 +25,14 @@ class Reflector(Generic[Kept]):
         where: path of the collection.
         keep: what to keep of an object; None for objects that are of no interest.
         changed: called after each change of what is kept.
+        told: called with each object that an event brings news of, as it is now, or was when it went.
         query: selectors.
 
     Attributes:
-        kept: ``namespace/name`` -> what is kept.
+        store: what is kept, to which answers to writes are added, too.
         synced: set once the first list is complete.
         heard: when the server was last heard of, of the monotonic clock.
+        broken: whether there is no watch, so that what is kept may be old.
     """
 
     def __init__(
@@ -38,62 +41,80 @@ class Reflector(Generic[Kept]):
         where: str,
         keep: Callable[[Mapping[str, Any]], Kept | None],
         changed: Callable[[], None],
+        told: Callable[[Kept], None] = lambda _: None,
         **query: str,
     ) -> None:
-        self.kept: dict[str, Kept] = {}
+        self.store = Store(keep)
         self.synced = asyncio.Event()
         self.heard = time.monotonic()
-        self._api, self._where, self._keep, self._changed, self._query = api, where, keep, changed, query
+        self.broken = True
+        self._api, self._where, self._keep, self._query = api, where, keep, query
+        self._changed, self._told = changed, told
+        self._version = ""
+
+    @property
+    def kept(self) -> dict[str, Kept]:
+        """Return ``namespace/name`` -> what is kept."""
+        return self.store.kept
+
+    async def load(self) -> None:
+        """Read the whole collection, as it is when this is called or later.
+
+        Raises:
+            ApiError: the server did not answer.
+        """
+        found: set[str] = set()
+        version, news = "0", []
+        async for page in self._api.pages(self._where, **self._query):
+            version = page["metadata"]["resourceVersion"]
+            for item in page.get("items") or ():
+                found.add(key_of(item))
+                kept = self.store.kept.get(key_of(item)) if self.store.put(item) else None
+                news += [] if kept is None else [kept]
+            self.heard = time.monotonic()
+        news += self.store.sweep(found, int(version))
+        self._version, self.broken = version, False
+        self.synced.set()
+        self._changed()
+        for kept in news:
+            self._told(kept)
 
     async def run(self) -> None:
         """Keep the copy up to date until cancelled."""
-        pause, version = _FIRST_PAUSE, ""
+        pause = _FIRST_PAUSE
         while True:
             try:
-                version = version or await self._list()
-                async for event in self._api.watch(self._where, version, **self._query):
-                    version = self._take(event)
+                if not self._version:
+                    await self.load()
+                async for event in self._api.watch(
+                    self._where, self._version, opened=self._opened, **self._query
+                ):
+                    self._version = self._take(event)
                     pause = _FIRST_PAUSE
                 # The server ends a watch after a while; one that ends at once must not become a storm.
                 await asyncio.sleep(_FIRST_PAUSE)
             except ApiError as error:
+                self.broken = True
                 if error.status == 410:
-                    version = ""
+                    self._version = ""
                     continue
                 _log.warning("%s: %s; again in %.1f s", self._where, error, pause)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    async def _list(self) -> str:
-        found: dict[str, Kept] = {}
-        version = ""
-        async for page in self._api.pages(self._where, **self._query):
-            version = page["metadata"]["resourceVersion"]
-            for item in page.get("items") or ():
-                kept = self._keep(item)
-                if kept is not None:
-                    found[key_of(item)] = kept
-            self.heard = time.monotonic()
-        self.kept = found
-        self.synced.set()
-        self._changed()
-        return version
+    def _opened(self) -> None:
+        """A watch has begun, which brings what has changed since the last event."""
+        self.broken = False
 
     def _take(self, event: Mapping[str, Any]) -> str:
         self.heard = time.monotonic()
         item, kind = event["object"], event["type"]
         if kind != "BOOKMARK":
-            kept = self._keep(item) if kind != "DELETED" else None
-            key = key_of(item)
-            if kept != self.kept.get(key):
-                if kept is None:
-                    self.kept.pop(key, None)
-                else:
-                    self.kept[key] = kept
+            before = self.kept.get(key_of(item))
+            news = self.store.remove(item) if kind == "DELETED" else self.store.put(item)
+            if before != self.kept.get(key_of(item)):
                 self._changed()
+            kept = self._keep(item) if news else None
+            if kept is not None and (kind == "DELETED" or kept != before):
+                self._told(kept)
         return str(item["metadata"]["resourceVersion"])
-
-
-def key_of(item: Mapping[str, Any]) -> str:
-    """Return ``namespace/name`` of an object."""
-    return f"{item['metadata'].get('namespace', '')}/{item['metadata']['name']}"

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.errors import OperatorError
 
@@ -33,20 +33,20 @@ def worth_saying(error: Exception, memory: Memory) -> bool:
     return not passing or time.monotonic() - memory.troubled_since >= _LASTING_SECONDS
 
 
-async def let_go(api: Api, metadata: Mapping[str, Any]) -> None:
+async def let_go(api: Api, cache: Cache, metadata: Mapping[str, Any]) -> None:
     """Delete all pods of a suspended job, whatever else of it cannot be read; its coordinator is not asked.
 
     Args:
         api: the server.
+        cache: has the pods.
         metadata: of the job.
 
     Raises:
         ApiError: the server failed.
     """
-    where = path("v1", "pods", metadata["namespace"])
-    found = await api.get(where, labelSelector=f"{contract.LABEL_JOB}={metadata['name']}")
-    for pod in found.get("items") or ():
-        about = pod["metadata"]
-        if resources.owned(pod, metadata["uid"]) and not about.get("deletionTimestamp"):
-            _log.info("%s/%s: suspended: deleting %s", metadata["namespace"], metadata["name"], about["name"])
-            await api.delete(f"{where}/{about['name']}", uid=about["uid"])
+    key = metadata["namespace"], metadata["name"]
+    for pod in cache.owned(key, metadata["uid"]):
+        if not pod.deleting:
+            _log.info("%s/%s: suspended: deleting %s", *key, pod.name)
+            await api.delete(path("v1", "pods", key[0], pod.name), uid=pod.uid)
+            cache.deleted_pod(key, pod.uid)

@@ -92,7 +92,9 @@ def restore(world: World) -> Decision | None:
     """Make what somebody has deleted: without its NetworkPolicy, MPI's traffic has no wall."""
     missing = _missing(world)
     if not missing:
-        return None
+        # In the pause after a refusal nothing is tried, and still all is not well.
+        refused = bool(world.withheld and prerequisites(world))
+        return replace(steer(world), degraded=Word("Refused", world.withheld)) if refused else None
     word = hindrance(world)
     if renewal(world):
         word = Word("CertificatesRenewed", f"lost or damaged, made again: Secret {', '.join(world.lost)}")

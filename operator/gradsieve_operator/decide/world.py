@@ -188,6 +188,7 @@ class World:
             while nothing was asked.
         neighbours: who besides the job's pods may reach them.
         refused: why the API server refused a child a moment ago; empty when it did not.
+        withheld: why it refused a child when one was last tried to be made; empty when it did not.
         now: the time.
         invalid: why the job cannot start as it is written (``job`` may be its outline); empty when it can.
         unresolved: why it cannot be told what a started job and its policy ask for; empty when it can.
@@ -214,6 +215,7 @@ class World:
     neighbours: Neighbours
     refused: str
     now: float
+    withheld: str = ""
     invalid: str = ""
     unresolved: str = ""
     silence: float = 0.0

@@ -140,10 +140,12 @@ async def test_whoever_stops_following_is_told_how_to_go_on_and_the_job_stays(se
 
 
 async def test_a_job_of_a_name_that_is_taken_is_not_touched(server, tmp_path):
-    server.objects[JOB, "research", "train"] = jobs.body(name="train")
+    theirs = jobs.body(name="train")
+    theirs["metadata"]["resourceVersion"] = "1000"
+    server.objects[JOB, "research", "train"] = theirs
     (tmp_path / "train.py").touch()
     words = ("submit", str(tmp_path / "train.py"), "--image", "i:1", "-n", "research")
     done = await asyncio.to_thread(called, *words)
     assert done.returncode == 1
     assert "cannot create the job train: it exists" in done.stderr
-    assert server.all(JOB)["train"] == jobs.body(name="train")
+    assert server.all(JOB)["train"] == theirs

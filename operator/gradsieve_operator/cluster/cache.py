@@ -1,0 +1,234 @@
+"""Jobs, their policies and their pods: one copy of each kind, from which every look is served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gradsieve_operator import contract
+from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.queue import Key
+from gradsieve_operator.cluster.reflector import Reflector
+from gradsieve_operator.cluster.store import Kept, Raw, key_of
+from gradsieve_operator.decide import Pod, read_pod
+from gradsieve_operator.resources import Manifest
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@dataclass(frozen=True)
+class JobPod:
+    """A pod that says that it is a job's, by its label.
+
+    Attributes:
+        job: namespace and name of that job.
+        name: of the pod.
+        uid: of the pod.
+        deleting: whether its deletion has begun.
+        owners: uids of the objects that own it.
+        pod: what matters of it; None if its name is not one of the job's.
+    """
+
+    job: Key
+    name: str
+    uid: str
+    deleting: bool
+    owners: frozenset[str]
+    pod: Pod | None
+
+
+@dataclass(frozen=True)
+class Told:
+    """Who hears of what has changed.
+
+    Attributes:
+        job: called with the key of a job that was made, changed or deleted by others.
+        pod: called with a pod that was, as it is or as it was in the end.
+        policy: called with the namespace of a policy that was.
+    """
+
+    job: Callable[[Key], None]
+    pod: Callable[[JobPod], None]
+    policy: Callable[[str], None]
+
+
+class Cache:
+    """Follows jobs, policies and the jobs' pods, and takes in the answers to the operator's own writes.
+
+    A look sees all that the operator itself has done: an answer is taken in before anything else is
+    decided, and older events do not undo it. Where no answer came, nobody knows what was done: `catch_up`.
+
+    Args:
+        api: the server.
+        namespaces: that are followed; empty for all.
+        told: who hears of what changes.
+    """
+
+    def __init__(self, api: Api, namespaces: Sequence[str], told: Told) -> None:
+        self._api = api
+        self._of_job: defaultdict[Key, set[str]] = defaultdict(set)
+        self._deleted: defaultdict[Key, set[str]] = defaultdict(set)
+        where: Sequence[str | None] = namespaces or (None,)
+
+        def follow(version: str, plural: str, keep: Callable[[Raw], Any], heard: Any, **query: str) -> Any:
+            return {
+                namespace: Reflector(api, path(version, plural, namespace), keep, _nothing, heard, **query)
+                for namespace in where
+            }
+
+        gradsieve = contract.API_VERSION
+        self._jobs: dict[str | None, Reflector[Manifest]] = follow(
+            gradsieve, contract.JOB_PLURAL, _trimmed, lambda body: told.job(_key(body))
+        )
+        self._policies: dict[str | None, Reflector[Manifest]] = follow(
+            gradsieve, contract.POLICY_PLURAL, _trimmed, lambda body: told.policy(_key(body)[0])
+        )
+        self._pods: dict[str | None, Reflector[JobPod]] = follow(
+            "v1", "pods", self._keep_pod, told.pod, labelSelector=contract.LABEL_JOB
+        )
+
+    async def load(self) -> None:
+        """Read everything.
+
+        Raises:
+            ApiError: the server did not answer.
+        """
+        await asyncio.gather(*(each.load() for each in self._all()))
+
+    def work(self) -> list[Coroutine[None, None, None]]:
+        """Return what keeps the copies up to date."""
+        return [each.run() for each in self._all()]
+
+    def ages(self, now: float) -> dict[str, float]:
+        """Return for how many seconds nothing was heard of each kind, at ``now`` of the monotonic clock."""
+        kinds: dict[str, Mapping[str | None, Reflector[Any]]]
+        kinds = {"jobs": self._jobs, "policies": self._policies, "jobs' pods": self._pods}
+        return {
+            f"watch of {kind}": max(now - each.heard for each in found.values())
+            for kind, found in kinds.items()
+        }
+
+    def job(self, key: Key) -> Manifest | None:
+        """Return a job; None if there is none.
+
+        Raises:
+            ApiError: there is no watch, so that it may have changed unnoticed.
+        """
+        return _current(_in(self._jobs, key[0]), "jobs").get("/".join(key))
+
+    def jobs(self, namespace: str | None = None) -> list[Manifest]:
+        """Return all jobs, or those of one namespace."""
+        found = [body for each in self._jobs.values() for body in each.kept.values()]
+        return [body for body in found if namespace in (None, body["metadata"]["namespace"])]
+
+    def policy(self, namespace: str, name: str) -> Manifest | None:
+        """Return a policy; None if there is none."""
+        return _in(self._policies, namespace).kept.get(f"{namespace}/{name}")
+
+    def pods(self, key: Key, uid: str) -> list[Pod]:
+        """Return the pods of the job with ``uid`` whose names are the operator's.
+
+        Raises:
+            ApiError: as `owned`.
+        """
+        found = ((each.pod, each.deleting) for each in self.owned(key, uid))
+        return [replace(pod, deleting=deleting) for pod, deleting in found if pod is not None]
+
+    def owned(self, key: Key, uid: str) -> list[JobPod]:
+        """Return all pods of the job with ``uid``; those of an earlier one of its name are somebody else's.
+
+        Raises:
+            ApiError: there is no watch, so that they may have changed unnoticed.
+        """
+        kept = _current(_in(self._pods, key[0]), "the jobs' pods")
+        found = [kept[name] for name in self._named(key) if uid in kept[name].owners]
+        deleted = self._deleted[key] = self._deleted[key] & {pod.uid for pod in found}
+        return [replace(pod, deleting=True) if pod.uid in deleted else pod for pod in found]
+
+    def written_job(self, body: Raw) -> None:
+        """Take in the answer to a write of a job."""
+        _in(self._jobs, body["metadata"]["namespace"]).store.put(body)
+
+    def written_pod(self, raw: Raw) -> None:
+        """Take in the answer to a write of a pod."""
+        _in(self._pods, raw["metadata"]["namespace"]).store.put(raw)
+
+    def deleted_pod(self, job: Key, uid: str) -> None:
+        """Take note that the deletion of a pod of ``job`` was taken: the answer may not show that."""
+        self._deleted[job].add(uid)
+
+    def forget(self, job: Key) -> None:
+        """Take note that there is no such job any more; pods that bear its name may still be there."""
+        self._deleted.pop(job, None)
+        if not self._named(job):
+            self._of_job.pop(job, None)
+
+    async def catch_up(self, key: Key) -> None:
+        """Read a job and its pods: what was written of them may have been done, although no answer came.
+
+        Raises:
+            ApiError: the server did not answer.
+        """
+        namespace, name = key
+        named = {"fieldSelector": f"metadata.name={name}"}
+        for body in await self._list(contract.API_VERSION, contract.JOB_PLURAL, namespace, **named):
+            self.written_job(body)
+        labelled = {"labelSelector": f"{contract.LABEL_JOB}={name}"}
+        for raw in await self._list("v1", "pods", namespace, **labelled):
+            self.written_pod(raw)
+
+    async def _list(self, version: str, plural: str, namespace: str, **query: str) -> list[Manifest]:
+        pages = self._api.pages(path(version, plural, namespace), **query)
+        return [item async for page in pages for item in page.get("items") or ()]
+
+    def _named(self, job: Key) -> list[str]:
+        """Return the keys of the pods that bear the name of a job."""
+        kept = _in(self._pods, job[0]).kept
+        self._of_job[job] = {name for name in self._of_job[job] if name in kept}
+        return sorted(self._of_job[job])
+
+    def _all(self) -> list[Reflector[Any]]:
+        return [*self._jobs.values(), *self._policies.values(), *self._pods.values()]
+
+    def _keep_pod(self, raw: Raw) -> JobPod | None:
+        metadata = raw["metadata"]
+        label = (metadata.get("labels") or {}).get(contract.LABEL_JOB)
+        if label is None:
+            return None
+        job = metadata.get("namespace", ""), label
+        self._of_job[job].add(key_of(raw))
+        owners = frozenset(owner.get("uid", "") for owner in metadata.get("ownerReferences") or ())
+        uid, deleting = metadata.get("uid", ""), "deletionTimestamp" in metadata
+        return JobPod(job, metadata["name"], uid, deleting, owners, read_pod(raw, label))
+
+
+def _nothing() -> None:
+    """Nobody has to hear that anything has changed."""
+
+
+def _current(reflector: Reflector[Kept], what: str) -> dict[str, Kept]:
+    """Return what is kept, if it is being kept up to date."""
+    if reflector.broken:
+        raise ApiError(0, "Unreachable", f"the watch of {what} has broken off")
+    return reflector.kept
+
+
+def _in(found: Mapping[str | None, Reflector[Kept]], namespace: str) -> Reflector[Kept]:
+    """Return what follows a kind in ``namespace``."""
+    return found[namespace] if namespace in found else found[None]
+
+
+def _key(body: Raw) -> Key:
+    return body["metadata"]["namespace"], body["metadata"]["name"]
+
+
+def _trimmed(body: Raw) -> Manifest:
+    """Return an object without what only other programs read."""
+    metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+    notes = metadata.get("annotations") or {}
+    if _LAST_APPLIED in notes:
+        metadata["annotations"] = {name: text for name, text in notes.items() if name != _LAST_APPLIED}
+    return {**body, "metadata": metadata}
