@@ -27,6 +27,7 @@ from gradsieve_operator.decide.steering import noticed, steer
 from gradsieve_operator.decide.world import Pod, Unplaceable, World
 
 _LOOK_AGAIN = 1.0
+_PAUSES = "places are filled after a pause"
 
 
 def unplaced(world: World) -> Decision | None:
@@ -59,7 +60,8 @@ def fill(world: World) -> Decision | None:
         return _beyond(world, uncertified) if uncertified else None
     pause = world.progress.retry_at - world.now
     if pause > 0:
-        return _wait(world, Word("Waiting", "places are filled after a pause"), leaderless, pause)
+        word = Word("Refused", world.withheld) if world.withheld else Word("Waiting", _PAUSES)
+        return _wait(world, word, leaderless, pause)
     # Above the roster's too: an agent that no roster names yet is then known to be newer than the last one.
     generation = max(latest_generation(world), world.progress.roster) + 1
     attempt = latest_attempt(world) + 1 if leaderless else None
