@@ -55,8 +55,12 @@ class ControlPlane:
         name = user.replace(":", "-")  # a colon ends a path in KUBECONFIG
         return self.authority.kubeconfig(name, self.server, self.authority.issue(name, user))
 
-    def start(self) -> None:
-        """Start everything and return when the API server says that it is ready."""
+    def start(self, *, nodes: bool = True) -> None:
+        """Start everything and return when the API server says that it is ready.
+
+        Args:
+            nodes: whether there will be real ones: their pods ask for names, their kubelets send heartbeats.
+        """
         self._hub.start(
             "etcd",
             program("etcd"),
@@ -67,8 +71,9 @@ class ControlPlane:
         self._start_api_server()
         rest = self.rest()
         wait_for("the API server", rest.is_ready, _READY_SECONDS, self._hub.ended)
-        self._start_controllers()
-        self._start_dns()
+        self._start_controllers("*" if nodes else "*,-node-lifecycle-controller")
+        if nodes:
+            self._start_dns()
 
     def signal_scheduler(self, number: signal.Signals) -> None:
         """Send a signal to the scheduler, as to hold it for a while."""
@@ -122,12 +127,13 @@ class ControlPlane:
             f"--audit-log-maxsize={never}",  # MiB: it stays one file
         ]
 
-    def _start_controllers(self) -> None:
+    def _start_controllers(self, controllers: str) -> None:
         for name, options in {
             "kube-controller-manager": [
                 f"--service-account-private-key-file={self._state / 'service-accounts.key'}",
                 f"--root-ca-file={self.authority.ca}",
                 "--use-service-account-credentials",
+                f"--controllers={controllers}",
                 "--kube-api-qps=500",
                 "--kube-api-burst=1000",
                 "--node-monitor-period=1s",

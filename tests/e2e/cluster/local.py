@@ -130,7 +130,7 @@ class Cluster(Access):
         self._closed = True
         self.disconnect()
         if folder := os.environ.get(LOGS_VARIABLE):
-            self.save_logs(Path(folder) / f"{self.name}-{self._slot.number}")
+            save_logs(self._slot.state, Path(folder) / f"{self.name}-{self._slot.number}")
         slots.remove(self._slot.number)
         for sandbox in self._sandboxes:
             sandbox.reap()
@@ -194,13 +194,6 @@ class Cluster(Access):
         finally:
             self._control_plane.signal_scheduler(signal.SIGCONT)
 
-    def save_logs(self, folder: Path) -> None:
-        """Copy the logs of all processes to `folder`."""
-        for log in self._slot.state.rglob("logs/*.log"):
-            target = folder / log.relative_to(self._slot.state)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(log, target)
-
     def log_ends(self, lines: int = 15) -> str:
         """Return the last `lines` of every log, for the message of a failed start."""
         ends = []
@@ -256,3 +249,11 @@ class Cluster(Access):
 
     def _ended(self) -> dict[str, int]:
         return {name: status for sandbox in self._sandboxes for name, status in sandbox.ended().items()}
+
+
+def save_logs(state: Path, folder: Path) -> None:
+    """Copy the logs of all processes of the cluster with the folder `state` to `folder`."""
+    for log in state.rglob("logs/*.log"):
+        target = folder / log.relative_to(state)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(log, target)
