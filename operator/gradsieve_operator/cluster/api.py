@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -38,6 +39,9 @@ _PLURALS = {
     "Service": "services",
     "ServiceAccount": "serviceaccounts",
 }
+_BUSY, _BUSY_TRIES, _BUSY_SECONDS = 429, 5, 1.0
+"""A server that has no time for a call has done nothing of it, and mostly has the time a second later."""
+
 _REFUSALS = frozenset({400, 403, 422})
 
 
@@ -215,6 +219,24 @@ class Api:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
         kind: str = "application/json",
+    ) -> Manifest:
+        """Make a call; one that the server had no time for again, instead of all that was done before it."""
+        for _ in range(_BUSY_TRIES - 1):
+            try:
+                return await self._attempt(method, where, body, query, kind)
+            except ApiError as error:
+                if error.status != _BUSY:
+                    raise
+            await asyncio.sleep(_BUSY_SECONDS)
+        return await self._attempt(method, where, body, query, kind)
+
+    async def _attempt(
+        self,
+        method: str,
+        where: str,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str] | None,
+        kind: str,
     ) -> Manifest:
         headers = {**self._access.headers(), "Content-Type": kind, "Accept": "application/json"}
         data, began = None if body is None else json.dumps(body).encode(), time.monotonic()
