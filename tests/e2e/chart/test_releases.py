@@ -47,6 +47,11 @@ class Operator:
         """Install the chart, and return when its replicas are ready."""
         self.helm("install", release, str(CHART), *self._image, *WAIT, *options, namespace=namespace)
 
+    def change(self, values):
+        """Give the second release other values."""
+        options = ("--reset-then-reuse-values", "--set", values)
+        self.helm("upgrade", OTHER, str(CHART), *options, *WAIT, namespace=ELSEWHERE)
+
     def apply_plain(self):
         """Install it as the documentation said before there was a chart."""
         self.kubectl("apply", "-f", str(PLAIN_CRDS))
@@ -67,6 +72,11 @@ class Operator:
         where = ("--namespace", namespace, "-l", "app.kubernetes.io/name=gradsieve-operator")
         found = json.loads(self.kubectl("get", "pods", *where, "-o", "json"))["items"]
         return {each["metadata"]["uid"] for each in found if "deletionTimestamp" not in each["metadata"]}
+
+    def leader(self):
+        """The pod that holds the Lease."""
+        where = ("--namespace", NAMESPACE, "get", "lease", "gradsieve-operator")
+        return self.kubectl(*where, "-o", "jsonpath={.spec.holderIdentity}")
 
     def definition_has(self, field, of="/spec/runPolicy"):
         """Whether the job's definition knows a field of one of its objects."""
@@ -102,6 +112,7 @@ def operator(cluster):
 def training(cluster, operator):
     """A job with real agents and ranks that run until they are told to end."""
     namespace = cluster.create_namespace(f"e2e-{uuid.uuid4().hex[:8]}")
+    cluster.apply(idle_program(namespace))
     job = Job(cluster, namespace)
     compression = {"algorithm": "Laplace", "densityPermille": 10}
     job.apply(python_group(cluster, namespace, 2, TRAIN), compression=compression)
@@ -121,9 +132,18 @@ def uids(job):
     return {pod["metadata"]["uid"] for pod in job.pods().values()}
 
 
-def told_of_the_second_plan(job):
+def told_of_plan(generation, job):
     status = job.status()
-    return status["plan"]["generation"] == 2 and job.condition("PlanConverged")["reason"] == "Pending"
+    told = status["plan"]["generation"] == generation
+    return told and job.condition("PlanConverged")["reason"] == "Pending"
+
+
+def start_another(cluster, training, name, **spec):
+    """A job of idle pods beside the training, all of which have got their nodes."""
+    job = Job(cluster, training.namespace, name)
+    job.apply(idle_group("worker", 1, cluster.training_image), **spec)
+    job.wait(job.admitted, 90, "admitted")
+    return job
 
 
 @pytest.fixture
@@ -145,6 +165,16 @@ def test_helm_takes_over_what_plain_manifests_installed(operator, training, unno
 
 def test_helm_test_finds_an_operator_that_leads(operator, training, unnoticed):
     assert "Phase:          Succeeded" in operator.helm("test", RELEASE)
+
+
+def test_a_job_that_is_made_after_the_leader_was_lost_is_started_by_the_other_replica(
+    cluster, operator, training, unnoticed
+):
+    lost = operator.leader()
+    gone = ("delete", "pod", lost, "--grace-period=0", "--force")
+    operator.kubectl("--namespace", NAMESPACE, *gone)
+    start_another(cluster, training, "late").delete()
+    assert operator.leader() != lost
 
 
 def test_an_upgrade_brings_fields_that_are_new_and_new_pods_of_the_operator(operator, training, unnoticed):
@@ -181,18 +211,56 @@ def test_a_release_of_another_name_in_another_namespace_that_may_do_less_adopts_
     training.wait(lambda: ELSEWHERE in training.kubectl(*where), 60, "the operator admitted by the job")
     training.patch({"compression": {"densityPermille": 20}})
     # These ranks follow no plan: only what the coordinator answers makes it pending.
-    training.wait(lambda: told_of_the_second_plan(training), 90, "the coordinator told and heard")
+    training.wait(lambda: told_of_plan(2, training), 90, "the coordinator told and heard")
 
 
 def test_that_one_starts_jobs_and_is_refused_nothing(cluster, operator, training, unnoticed):
-    cluster.apply(idle_program(training.namespace))
-    second = Job(cluster, training.namespace, "second")
-    second.apply(idle_group("worker", 1, cluster.training_image))
-    second.wait(second.admitted, 90, "admitted")
-    second.delete()
+    start_another(cluster, training, "second").delete()
     said = operator.kubectl("--namespace", ELSEWHERE, "logs", "deployment/gradsieve-operator", "--all-pods")
     assert "orbidden" not in said
     assert "Not enough permissions" not in said
+
+
+ASK_THE_OTHER = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], 8080), timeout=3).close()
+except TimeoutError:
+    print("no way")
+else:
+    print("reached")
+"""
+
+
+def test_with_egress_restricted_it_hears_from_coordinators_and_calls_nobody_else(
+    cluster, operator, training, unnoticed
+):
+    def neighbour():
+        """Whether one replica reaches the other's health port, which lets everybody in."""
+        where = ("--namespace", ELSEWHERE)
+        listed = json.loads(operator.kubectl(*where, "get", "pods", "-o", "json"))["items"]
+        asking, asked = (pod for pod in listed if "deletionTimestamp" not in pod["metadata"])
+        program = ("python3", "-c", ASK_THE_OTHER, asked["status"]["podIP"])
+        return operator.kubectl(*where, "exec", asking["metadata"]["name"], "--", *program).strip()
+
+    assert neighbour() == "reached"
+    address = operator.kubectl("get", "endpoints", "kubernetes", "-o", "jsonpath={..addresses[0].ip}")
+    operator.change(f"networkPolicy.egress.enabled=true,networkPolicy.egress.apiServerCidrs={{{address}/32}}")
+    cluster.settle_policies()
+    assert neighbour() == "no way"
+    training.patch({"compression": {"densityPermille": 30}})
+    training.wait(lambda: told_of_plan(3, training), 90, "the coordinator told and heard")
+
+
+def test_without_planning_it_starts_jobs_that_need_none_and_refuses_others(
+    cluster, operator, training, unnoticed
+):
+    operator.change("planning.enabled=false")
+    start_another(cluster, training, "unplanned", scheduling={"gang": "None"}).delete()
+    planned = Job(cluster, training.namespace, "planned")
+    planned.apply(idle_group("worker", 1, cluster.training_image))
+    planned.wait(lambda: planned.waits_because("InvalidSpec"), 60, "refused")
+    planned.delete()
 
 
 def test_the_training_ends_well_under_its_last_operator(training, before):
