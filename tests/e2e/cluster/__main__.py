@@ -6,7 +6,7 @@ import argparse
 import signal
 
 from cluster import images, prerequisites
-from cluster.binaries import PROGRAMS, program
+from cluster.binaries import OLDEST_PROGRAMS, PROGRAMS, program
 from cluster.local import Cluster
 from cluster.operator_image import operator_archive
 
@@ -37,6 +37,8 @@ def _build() -> None:
     prerequisites.require()
     for name in PROGRAMS:
         print(program(name))
+    for name in OLDEST_PROGRAMS:
+        print(program(name, oldest=True))
     print(images.template().root)
     print(operator_archive(images.base_archive(), images.BASE))
 

@@ -19,6 +19,7 @@ MODULES = Path(__file__).with_name("go")
 # Module -> what `go build` is given. `tool` stands for all tools that the module's go.mod names.
 _TARGETS = {
     "kubernetes": "tool",
+    "kubernetes-oldest": "tool",
     "etcd": "go.etcd.io/etcd/server/v3",
     "coredns": ".",
     "pause": ".",
@@ -33,28 +34,34 @@ _KUBERNETES = {
     "kubectl",
     "kubelet",
 }
-PROGRAMS = sorted(_KUBERNETES | set(_TARGETS) - {"kubernetes"})
+_OLDEST = "kubernetes-oldest"
+PROGRAMS = sorted(_KUBERNETES | set(_TARGETS) - {"kubernetes", _OLDEST})
+OLDEST_PROGRAMS = ("kube-apiserver", "kube-scheduler")
 _STATIC = {"pause"}
+_TAGS = {_OLDEST: "providerless"}
 _BUILD_SECONDS = 3600
 
 
-def program(name: str) -> Path:
-    """Return the program `name` of :data:`PROGRAMS`, compiling its module when sources, version or flags are
-    new.
+def program(name: str, *, oldest: bool = False) -> Path:
+    """Return a program, compiling its module when sources, version or flags are new.
+
+    Args:
+        name: one of :data:`PROGRAMS`.
+        oldest: of the oldest supported Kubernetes; then one of :data:`OLDEST_PROGRAMS`.
 
     Raises:
         ClusterError: the module does not compile (or cannot be downloaded).
     """
-    module = "kubernetes" if name in _KUBERNETES else name
+    module = _OLDEST if oldest else "kubernetes" if name in _KUBERNETES else name
     folder = MODULES / module
     sources = [path for pattern in ("go.mod", "go.sum", "*.go") for path in folder.glob(pattern)]
     key = digest([*file_parts(folder, sources), *_command(Path(), module)])
     return built_once(module, key, lambda output: _compile(output, module)) / name
 
 
-def kubernetes_version() -> str:
+def kubernetes_version(*, oldest: bool = False) -> str:
     """Return the version of Kubernetes that is compiled, as its go.mod says."""
-    said = (MODULES / "kubernetes" / "go.mod").read_text()
+    said = (MODULES / (_OLDEST if oldest else "kubernetes") / "go.mod").read_text()
     found = re.search(r"^(?:require)?\s*k8s\.io/kubernetes v(\S+)", said, re.MULTILINE)
     assert found
     return found[1]
@@ -78,8 +85,10 @@ def _compile(output: Path, module: str) -> None:
 
 def _command(output: Path, module: str) -> list[str]:
     target, flags = _TARGETS[module], "-s -w"
-    if module == "kubernetes":
-        flags += f" -X k8s.io/component-base/version.gitVersion=v{kubernetes_version()}"
+    if module in ("kubernetes", _OLDEST):
+        version = kubernetes_version(oldest=module == _OLDEST)
+        flags += f" -X k8s.io/component-base/version.gitVersion=v{version}"
     # A folder as output keeps the tools' own names; etcd's package is called "server".
     written = f"{output}/" if target == "tool" else f"{output}/{module}"
-    return ["go", "build", "-buildvcs=false", "-trimpath", "-ldflags", flags, "-o", written, target]
+    tags = [f"-tags={_TAGS[module]}"] if module in _TAGS else []
+    return ["go", "build", "-buildvcs=false", "-trimpath", *tags, "-ldflags", flags, "-o", written, target]

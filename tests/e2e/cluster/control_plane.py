@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.addresses import Addresses
-from cluster.binaries import program
+from cluster.binaries import OLDEST_PROGRAMS, program
 from cluster.certificates import Authority
 from cluster.rest import Rest
 from cluster.sandbox import Sandbox
@@ -28,15 +28,23 @@ class ControlPlane:
         addresses: of the cluster.
         hub: the sandbox that it runs in.
         audit: rules of an audit policy, the first that matches decides; without any there is no audit log.
+        oldest: be of the oldest Kubernetes that is supported: API server and scheduler, and no controllers.
 
     Attributes:
         audit_log: one line of JSON for each request that was audited.
     """
 
     def __init__(
-        self, state: Path, addresses: Addresses, hub: Sandbox, audit: Sequence[dict[str, Any]] = ()
+        self,
+        state: Path,
+        addresses: Addresses,
+        hub: Sandbox,
+        audit: Sequence[dict[str, Any]] = (),
+        *,
+        oldest: bool = False,
     ) -> None:
         self._state = state
+        self._oldest = oldest
         self._addresses = addresses
         self._hub = hub
         self._audit = audit
@@ -91,7 +99,7 @@ class ControlPlane:
         tokens = self.authority.signing_key("service-accounts")
         self._hub.start(
             "kube-apiserver",
-            program("kube-apiserver"),
+            program("kube-apiserver", oldest=self._oldest),
             f"--advertise-address={api}",
             "--etcd-servers=http://127.0.0.1:2379",
             "--secure-port=6443",
@@ -141,11 +149,13 @@ class ControlPlane:
             ],
             "kube-scheduler": ["--kube-api-qps=500", "--kube-api-burst=1000"],
         }.items():
+            if self._oldest and name not in OLDEST_PROGRAMS:
+                continue
             pair = self.authority.issue(name, f"system:{name}")
             config = self.authority.kubeconfig(name, self.server, pair)
             self._hub.start(
                 name,
-                program(name),
+                program(name, oldest=self._oldest),
                 f"--kubeconfig={config}",
                 f"--authentication-kubeconfig={config}",
                 f"--authorization-kubeconfig={config}",

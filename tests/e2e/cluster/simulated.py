@@ -34,7 +34,7 @@ class SimulatedCluster(Access):
         state: a folder that goes with the cluster.
     """
 
-    def __init__(self, slot: Slot, audit: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, slot: Slot, audit: Sequence[dict[str, Any]], *, oldest: bool) -> None:
         self._slot = slot
         self._guardian: subprocess.Popen = start_guardian(slot)
         self.state = slot.state
@@ -44,14 +44,15 @@ class SimulatedCluster(Access):
         for folder in (logs, data):
             folder.mkdir()
         self.hub = Sandbox(daemons, logs, mounts=[f"mount -t tmpfs tmpfs {data}"])
-        self.control_plane = ControlPlane(slot.state, slot.addresses, self.hub, audit)
+        self.control_plane = ControlPlane(slot.state, slot.addresses, self.hub, audit, oldest=oldest)
 
     @classmethod
-    def start(cls, audit: Sequence[dict[str, Any]] = ()) -> Self:
+    def start(cls, audit: Sequence[dict[str, Any]] = (), *, oldest: bool = False) -> Self:
         """Start a cluster without nodes.
 
         Args:
             audit: rules of an audit policy; without any there is no audit log.
+            oldest: with API server and scheduler of the oldest supported Kubernetes, and no controllers.
 
         Raises:
             ClusterUnavailable: this machine lacks something that a cluster needs.
@@ -60,9 +61,12 @@ class SimulatedCluster(Access):
         prerequisites.require()
         for compiled in ("etcd", "kubectl", "kwok"):
             program(compiled)
-        cluster = cls(slots.acquire(), audit)
+        program("kube-apiserver", oldest=oldest)
+        cluster = cls(slots.acquire(), audit, oldest=oldest)
         try:
             cluster._boot()
+            if not oldest:
+                cluster.wait_for_service_account("default")
         except BaseException:
             cluster.close()
             raise
@@ -84,6 +88,10 @@ class SimulatedCluster(Access):
         self._guardian.terminate()
         self._guardian.wait()
         self._slot.release()
+
+    def kubeconfig_of(self, user: str) -> Path:
+        """Write a kubeconfig of a user who may do what roles bound to that name allow; return its file."""
+        return self.control_plane.kubeconfig_of(user)
 
     def require_all(self) -> None:
         """Raise if a process of the control plane has ended.
@@ -107,4 +115,3 @@ class SimulatedCluster(Access):
             "--manage-all-nodes",
         )
         self.connect(self.control_plane.admin, program("kubectl"))
-        self.wait_for_service_account("default")
