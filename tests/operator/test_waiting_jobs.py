@@ -78,6 +78,22 @@ def test_being_overtaken_is_recorded_as_often_as_it_makes_a_difference():
     assert waiting.overtaken("team/big") == PATIENCE + 2
 
 
+def test_the_same_two_jobs_are_counted_again_only_after_one_of_them_has_left():
+    waiting = Waiting()
+
+    def overtake():
+        waiting.join(of(4, "team/big", since=0.0))
+        waiting.join(of(1, "team/small", since=1.0))
+        return waiting.start("team/small")
+
+    assert overtake() == ["team/big"]
+    assert overtake() == []
+    waiting.leave("team/small")
+    assert overtake() == ["team/big"]
+    waiting.leave("team/big")
+    assert overtake() == ["team/big"]
+
+
 @given(worlds(), queues())
 def test_a_plan_fits_where_it_was_made(world, waiting):
     for each in waiting:

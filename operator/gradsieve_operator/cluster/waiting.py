@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,7 +20,8 @@ class Waiting:
     def __init__(self) -> None:
         self.gangs: dict[str, placement.Gang] = {}
         self._plans: dict[str, tuple[placement.Gang, Mapping[str, str] | str]] = {}
-        self._passed: set[tuple[str, str]] = set()
+        # Who has overtaken whom. With thousands of new jobs there are many pairs, and few who overtake.
+        self._passed: defaultdict[str, set[str]] = defaultdict(set)
 
     def join(self, gang: placement.Gang) -> bool:
         """Take note that a gang waits; returns whether all have to be planned again for it."""
@@ -64,8 +66,8 @@ class Waiting:
         gang, counted = self.gangs.get(key), []
         self.pause(key)
         for other in () if gang is None else placement.overtaken(gang, self.gangs.values()):
-            if (other, key) not in self._passed:
-                self._passed.add((other, key))
+            if other not in self._passed[key]:
+                self._passed[key].add(other)
                 passed = self.gangs[other]
                 self.gangs[other] = replace(passed, overtaken=passed.overtaken + 1)
                 if passed.overtaken < placement.PATIENCE:
@@ -79,7 +81,9 @@ class Waiting:
 
     def leave(self, key: str) -> bool:
         """Take note that a job does not wait any more: it has its places, or is no more; as `pause`."""
-        self._passed = {pair for pair in self._passed if key not in pair}
+        self._passed.pop(key, None)
+        for overtaken in self._passed.values():
+            overtaken.discard(key)
         return self.pause(key)
 
 
