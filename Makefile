@@ -3,10 +3,11 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup test e2e manifests release lint format demo clean
+.PHONY: help setup test e2e soak manifests release lint format demo clean
 
 PYTHON ?= python3
 DEMO_FLAGS ?=
+SOAK_FLAGS ?=
 PYTEST_FLAGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -56,6 +57,9 @@ test: setup  ## all tests but those on a cluster
 e2e: setup  ## tests on a real Kubernetes on this machine: root, Go and some Debian packages
 	@PYTHONPATH=tests/e2e $(BIN)/python -m cluster build
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/e2e
+
+soak: setup  ## half an hour of random faults on the cluster of the tests; SOAK_FLAGS="--seed 7" repeats one
+	@PYTHONPATH=tests/e2e:tests/support $(BIN)/python -m soak $(SOAK_FLAGS)
 
 manifests: setup  ## manifests/ from the schemas and the chart, by the Helm of the test cluster (Go 1.26)
 	@$(BIN)/python -m gradsieve_operator.schema manifests/crds

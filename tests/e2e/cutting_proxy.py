@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-import yaml
-from kubernetes.config import new_client_from_config
-from operator_process import ACCOUNT, OperatorProcess
+from forwarding_proxy import ForwardingProxy, Handler
+from operator_process import OperatorProcess
 
 WRITES = frozenset({"POST", "PATCH", "PUT", "DELETE"})
-_DEADLINE_SECONDS = 400
-_CHUNK = 1 << 16
-_OWN_HEADERS = frozenset({"authorization", "connection", "content-length", "host", "transfer-encoding"})
 
 
 class Cut(Enum):
@@ -57,7 +50,7 @@ class Write:
         return self.path.removesuffix("/status").rpartition("/")[2]
 
 
-class CuttingProxy:
+class CuttingProxy(ForwardingProxy):
     """Forwards everything, and asks at each write whether the operator is to die there.
 
     Args:
@@ -73,155 +66,62 @@ class CuttingProxy:
     """
 
     def __init__(self, cluster: Any, operator: OperatorProcess, folder: Path) -> None:
-        # It may do what the operator may.
-        self._configuration = new_client_from_config(str(cluster.kubeconfig_of(ACCOUNT))).configuration
-        self._tls = ssl.create_default_context(cafile=self._configuration.ssl_ca_cert)
-        self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if self._configuration.cert_file:
-            self._tls.load_cert_chain(self._configuration.cert_file, self._configuration.key_file)
+        super().__init__(cluster, folder)
         self._operator = operator
         self._lock = threading.Lock()
         self.life = 0
         self.writes: list[Write] = []
         self.deaths: list[tuple[Write, Cut]] = []
         self.choose: Callable[[Write], Cut | None] = lambda _: None
-        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
-        self.kubeconfig = folder / "through-the-proxy"
-        self.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(self._server.server_port)))
 
     @contextmanager
     def running(self) -> Iterator[CuttingProxy]:
         """Serve, with the operator behind it; afterwards the operator runs without it."""
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
-        thread.start()
-        self._operator.kill()
-        self._operator.start(self.kubeconfig)
-        try:
-            yield self
-        finally:
-            with self._lock:
-                self.choose = lambda _: None
-                self._operator.kill()
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
-            self._operator.start()
+        with self.serving():
+            self._operator.kill()
+            self._operator.start(self.kubeconfig)
+            try:
+                yield self
+            finally:
+                with self._lock:
+                    self.choose = lambda _: None
+                    self._operator.kill()
+        self._operator.start()
 
     def quiet(self, seconds: float) -> bool:
         """Whether nothing was written for so long."""
         return bool(self.writes) and time.monotonic() - self.writes[-1].at > seconds
 
-    def forward(self, request: BaseHTTPRequestHandler, life: int) -> None:
-        """Carry one request of the operator of ``life`` to the API server, or let it die of it."""
-        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
-        if request.command in WRITES:
-            content = json.loads(body) if body else {}
-            write = Write(request.command, urlsplit(request.path).path, content, time.monotonic())
-            with self._lock:
-                if life != self.life:
-                    raise ConnectionAbortedError("sent by an operator that is dead by now")
-                cut = self.choose(write)
-                if cut is Cut.BEFORE:
-                    self._kill(write, cut)
-                else:
-                    # With the lock: what is in flight when the operator dies has either arrived or not.
-                    self.writes.append(write)
-                    with closing(self._connect()) as connection:
-                        status, headers, said = self._call(connection, request, body)
-                    if cut is Cut.AFTER:
-                        self._kill(write, cut)
-            _answer(request, status, headers, said)
-            return
-        with closing(self._connect()) as connection:
-            if "watch=true" in request.path or "watch=1" in request.path:
-                self._stream(connection, request)
-            else:
-                _answer(request, *self._call(connection, request, body))
+    def connected(self) -> int:
+        """Return which operator has just connected."""
+        return self.life
 
-    def _kill(self, write: Write, cut: Cut) -> None:
+    def forward(self, request: Handler) -> None:
+        """Carry one request of an operator to the API server, or let it die of it."""
+        if request.command not in WRITES:
+            super().forward(request)
+            return
+        body = request.body()
+        write = Write(
+            request.command, urlsplit(request.path).path, json.loads(body) if body else {}, time.monotonic()
+        )
+        with self._lock:
+            if request.client != self.life:
+                raise ConnectionAbortedError("sent by an operator that is dead by now")
+            cut = self.choose(write)
+            if cut is Cut.BEFORE:
+                self._kill(write, cut)
+            # With the lock: what is in flight when the operator dies has either arrived or not.
+            self.writes.append(write)
+            with closing(self._connect()) as connection:
+                answer = self._call(connection, request, body)
+            if cut is Cut.AFTER:
+                self._kill(write, cut)
+        request.answer(*answer)
+
+    def _kill(self, write: Write, cut: Cut) -> NoReturn:
         self._operator.kill()
         self.life += 1
         self.deaths.append((write, cut))
         self._operator.start(self.kubeconfig)
         raise ConnectionAbortedError(f"the operator was killed: {cut.value}")
-
-    def _connect(self) -> http.client.HTTPSConnection:
-        where = urlsplit(self._configuration.host)
-        return http.client.HTTPSConnection(where.netloc, timeout=_DEADLINE_SECONDS, context=self._tls)
-
-    def _send(
-        self, connection: http.client.HTTPSConnection, request: BaseHTTPRequestHandler, body: bytes
-    ) -> http.client.HTTPResponse:
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS}
-        for setting in self._configuration.auth_settings().values():
-            headers[setting["key"]] = setting["value"]
-        connection.request(
-            request.command, request.path, body or None, {**headers, "Accept-Encoding": "identity"}
-        )
-        return connection.getresponse()
-
-    def _call(
-        self, connection: http.client.HTTPSConnection, request: BaseHTTPRequestHandler, body: bytes
-    ) -> tuple[int, list[tuple[str, str]], bytes]:
-        answer = self._send(connection, request, body)
-        return answer.status, answer.getheaders(), answer.read()
-
-    def _stream(self, connection: http.client.HTTPSConnection, request: BaseHTTPRequestHandler) -> None:
-        answer = self._send(connection, request, b"")
-        request.send_response(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in _OWN_HEADERS:
-                request.send_header(name, value)
-        request.send_header("Transfer-Encoding", "chunked")
-        request.end_headers()
-        while data := answer.read1(_CHUNK):
-            request.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        request.wfile.write(b"0\r\n\r\n")
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: connections break whenever the operator dies, which is what this is for."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    proxy: CuttingProxy
-    protocol_version = "HTTP/1.1"
-
-    def setup(self) -> None:
-        super().setup()
-        self._life = self.proxy.life
-
-    def _forward(self) -> None:
-        self.proxy.forward(self, self._life)
-
-    do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _forward  # noqa: N815 - names of the base class
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
-        """Say nothing."""
-
-
-def _answer(
-    request: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], body: bytes
-) -> None:
-    request.send_response(status)
-    for name, value in headers:
-        if name.lower() not in _OWN_HEADERS:
-            request.send_header(name, value)
-    request.send_header("Content-Length", str(len(body)))
-    request.end_headers()
-    request.wfile.write(body)
-
-
-def _kubeconfig(port: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "nobody", "user": {"token": "of no use"}}],
-        "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
-        "current-context": "proxy",
-    }

@@ -48,7 +48,8 @@ def group(name: str, replicas: int, image: str, command: list[str], **fields: An
 def idle_program(namespace: str) -> dict[str, Any]:
     """Return a ConfigMap that takes the place of agent and coordinator in pods that only have to be there.
 
-    Told to end, it ends as they do, at once; SIGUSR1 is the end of a job that went well.
+    Told to end, it ends as they do, at once; SIGUSR1 is the end of a job that went well, SIGUSR2 of one that
+    failed with status 3.
     """
     return {
         "apiVersion": "v1",
@@ -56,7 +57,8 @@ def idle_program(namespace: str) -> dict[str, Any]:
         "metadata": {"name": "idle", "namespace": namespace},
         "data": {
             "main": "import os, signal; signal.signal(15, lambda *_: os._exit(143)); "
-            "signal.signal(10, lambda *_: os._exit(0)); signal.pause()"
+            "signal.signal(10, lambda *_: os._exit(0)); signal.signal(12, lambda *_: os._exit(3)); "
+            "signal.pause()"
         },
     }
 

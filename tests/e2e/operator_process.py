@@ -27,13 +27,16 @@ class OperatorProcess:
     Args:
         cluster: to work on.
         log: file that takes what it says.
+        clock: file of a clock of its own, to be set with `set_clock`; None for the machine's.
     """
 
-    def __init__(self, cluster: Any, log: Path) -> None:
-        self._cluster, self._log = cluster, log
+    def __init__(self, cluster: Any, log: Path, clock: Path | None = None) -> None:
+        self._cluster, self._log, self._clock = cluster, log, clock
         self._kubeconfig = cluster.kubeconfig_of(ACCOUNT)
         self._pidfd: int | None = None
         self._sources: set[str] = set()
+        if clock is not None:
+            self.set_clock(0.0)
         with log.open("ab") as said:
             self._mould = subprocess.Popen(
                 [sys.executable, str(HERE / "operator_mould.py")],
@@ -41,21 +44,26 @@ class OperatorProcess:
                 stdout=subprocess.PIPE,
                 stderr=said,
                 text=True,
+                env={**os.environ, **({} if clock is None else _faked_time(clock))},
             )
 
-    def start(self, kubeconfig: Path | None = None) -> None:
+    def start(self, kubeconfig: Path | None = None, **environment: str) -> None:
         """Start it; returns at once.
 
         Args:
             kubeconfig: by which it finds the API server; if None, as the account that the manifests make.
+            environment: what else is in its environment.
         """
         variables = {
+            **environment,
             "KUBECONFIG": str(kubeconfig or self._kubeconfig),
             "GRADSIEVE_OPERATOR_CIDRS": ",".join(self._own_addresses()),
         }
         assert self._mould.stdin is not None
         assert self._mould.stdout is not None
         print(json.dumps(variables), file=self._mould.stdin, flush=True)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
         self._pidfd = os.pidfd_open(int(self._mould.stdout.readline()))
 
     def _own_addresses(self) -> set[str]:
@@ -72,11 +80,27 @@ class OperatorProcess:
     def kill(self) -> None:
         """End it as a crash would, without a word."""
         if self._pidfd is not None:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self.signal(signal.SIGKILL)
             select.select([self._pidfd], [], [])
             os.close(self._pidfd)
             self._pidfd = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still runs."""
+        assert self._pidfd is not None
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def ended(self) -> bool:
+        """Whether it has ended since it was started."""
+        return self._pidfd is not None and bool(select.select([self._pidfd], [], [], 0)[0])
+
+    def set_clock(self, seconds: float) -> None:
+        """Let its clock, but not what tells it how much time has passed, be wrong by so much from now on."""
+        assert self._clock is not None
+        unfinished = self._clock.with_suffix(".new")
+        unfinished.write_text(f"{seconds:+.0f}\n")
+        unfinished.replace(self._clock)
 
     def close(self) -> None:
         """Kill it, and never start it again."""
@@ -91,12 +115,31 @@ class OperatorProcess:
         return self._log.read_text()
 
 
-@contextmanager
-def running_operator(cluster: Any, log: Path) -> Iterator[OperatorProcess]:
-    """Apply CRDs and rights with plain kubectl, and run the operator with no more than these."""
+def _faked_time(clock: Path) -> dict[str, str]:
+    """Return the environment of a program whose clock is set by a file (Debian's package faketime).
+
+    Monotonic clocks stay right, as they do where a wall clock is set.
+    """
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    return {
+        "LD_PRELOAD": str(library),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def apply_manifests(cluster: Any) -> None:
+    """Apply CRDs and rights with plain kubectl."""
     cluster.kubectl("apply", "-f", str(CRDS))
     cluster.kubectl("apply", "-f", str(MANIFESTS / "namespace.yaml"), "-f", str(MANIFESTS / "rbac.yaml"))
     cluster.retry(lambda: bool(cluster.kubectl("get", "hvj,compressionpolicies", "-A", "-o", "name") or True))
+
+
+@contextmanager
+def running_operator(cluster: Any, log: Path) -> Iterator[OperatorProcess]:
+    """Apply CRDs and rights, and run the operator with no more than these."""
+    apply_manifests(cluster)
     operator = OperatorProcess(cluster, log)
     operator.start()
     try:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cluster import simulated_nodes
 from cluster.addresses import Addresses
 from cluster.binaries import OLDEST_PROGRAMS, program
 from cluster.certificates import Authority
@@ -54,9 +55,9 @@ class ControlPlane:
         self.identity = self.authority.issue("admin", "admin", "system:masters")
         self.admin = self.authority.kubeconfig("admin", self.server, self.identity)
 
-    def rest(self) -> Rest:
+    def rest(self, accept: str = "application/json") -> Rest:
         """Return a plain reader of the API, as administrator."""
-        return Rest(self.server, self.authority.ca, self.identity)
+        return Rest(self.server, self.authority.ca, self.identity, accept)
 
     def kubeconfig_of(self, user: str) -> Path:
         """Write a kubeconfig of a user who may do what roles bound to that name allow; return its file."""
@@ -83,9 +84,31 @@ class ControlPlane:
         if nodes:
             self._start_dns()
 
-    def signal_scheduler(self, number: signal.Signals) -> None:
-        """Send a signal to the scheduler, as to hold it for a while."""
-        self._hub.children["kube-scheduler"].send_signal(number)
+    def simulate(self) -> None:
+        """Have kwok play the nodes of `cluster.simulated_nodes`."""
+        if "kwok" in self._hub.children:
+            return
+        self._hub.start(
+            "kwok",
+            program("kwok"),
+            f"--kubeconfig={self.admin}",
+            f"--config={simulated_nodes.STAGES}",
+            f"--manage-nodes-with-annotation-selector={simulated_nodes.MARK}=fake",
+            f"--cidr={simulated_nodes.PODS}",
+            # They send a heartbeat four times in that.
+            f"--node-lease-duration-seconds={NODE_GRACE_SECONDS}",
+        )
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to the process `name`, as to hold it for a while."""
+        self._hub.children[name].send_signal(number)
+
+    def restart_api_server(self) -> None:
+        """Kill the API server, start it again, and return when it is ready."""
+        self.signal("kube-apiserver", signal.SIGKILL)
+        self._hub.stop("kube-apiserver")
+        self._start_api_server()
+        wait_for("the API server", self.rest().is_ready, _READY_SECONDS, self._hub.ended)
 
     def _start_api_server(self) -> None:
         api, state = self._addresses.api, self._state

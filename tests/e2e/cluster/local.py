@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from cluster import cgroups, images, prerequisites, slots, wiring
+from cluster import cgroups, images, prerequisites, simulated_nodes, slots, wiring
 from cluster.access import Access
 from cluster.addresses import MOST_NODES
 from cluster.binaries import program
@@ -24,10 +24,12 @@ from cluster.guardian import start_guardian
 from cluster.node import Node
 from cluster.operator_image import OPERATOR, operator_archive
 from cluster.python import PythonVolume, claim_manifests, python_volume
+from cluster.rest import Rest
 from cluster.sandbox import Sandbox
 from cluster.slots import Slot
 from cluster.template import Template
 from cluster.waiting import wait_for
+from kubernetes import client
 
 _NODES_SECONDS = 120
 # Compiled before the clock runs; Helm and kwok wait until they are asked for.
@@ -185,14 +187,44 @@ class Cluster(Access):
         """Return when every NetworkPolicy of this moment holds for every pod of this moment."""
         self._enforcement.settle(seconds)
 
+    def simulate_nodes(self, names: Sequence[str]) -> None:
+        """Add nodes that exist in the API only; what is bound to them runs nothing, and is said to run.
+
+        Pods get there if they select `cluster.simulated_nodes.LABEL` and tolerate the taint of that name.
+        """
+        self._control_plane.simulate()
+        for name in names:
+            # Not applied, which would drop what it offers.
+            client.CoreV1Api(self.api).create_node(simulated_nodes.node(name))
+        wait_for("simulated nodes Ready", lambda: {*names} <= {*self.ready_nodes()}, _NODES_SECONDS)
+
     @contextmanager
     def no_binding(self) -> Iterator[None]:
         """Hold the scheduler: pods are made meanwhile, and none is bound by it."""
-        self._control_plane.signal_scheduler(signal.SIGSTOP)
+        with self._held("kube-scheduler"):
+            yield
+
+    @contextmanager
+    def no_storage(self) -> Iterator[None]:
+        """Hold etcd: the API server takes requests meanwhile and can answer few of them."""
+        with self._held("etcd"):
+            yield
+
+    def restart_api_server(self) -> None:
+        """Kill the API server, start it again, and return when it is ready."""
+        self._control_plane.restart_api_server()
+
+    def rest(self, accept: str = "application/json") -> Rest:
+        """Return a plain reader of the API."""
+        return self._control_plane.rest(accept)
+
+    @contextmanager
+    def _held(self, name: str) -> Iterator[None]:
+        self._control_plane.signal(name, signal.SIGSTOP)
         try:
             yield
         finally:
-            self._control_plane.signal_scheduler(signal.SIGCONT)
+            self._control_plane.signal(name, signal.SIGCONT)
 
     def log_ends(self, lines: int = 15) -> str:
         """Return the last `lines` of every log, for the message of a failed start."""

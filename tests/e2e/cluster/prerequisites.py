@@ -25,8 +25,8 @@ PROGRAMS = {
     "buildah": "buildah",
     "debootstrap": "debootstrap",
 }
-# What tests of metrics need besides; a cluster starts without it.
-_MONITORING = {"prometheus": "prometheus", "promtool": "prometheus"}
+# What some tests need besides; a cluster starts without it.
+_FOR_SOME_TESTS = {"prometheus": "prometheus", "promtool": "prometheus", "faketime": "faketime"}
 _PLUGINS = "containernetworking-plugins"
 _PLUGIN_FOLDERS = [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
 
@@ -46,7 +46,7 @@ def missing() -> list[str]:
 def packages() -> list[str]:
     """Return the Debian packages that this machine lacks for all tests of the operator."""
     plugins = [] if plugin_folder() else [_PLUGINS]
-    return sorted({package for _, package in _lacking({**PROGRAMS, **_MONITORING})} | {*plugins})
+    return sorted({package for _, package in _lacking({**PROGRAMS, **_FOR_SOME_TESTS})} | {*plugins})
 
 
 def require() -> None:

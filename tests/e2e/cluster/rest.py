@@ -18,9 +18,10 @@ Json = dict[str, Any]
 
 
 class Rest:
-    """A reader of the API at `server`, as the identity of `pair`."""
+    """A reader of the API at `server`, as the identity of `pair`; asks for the representation `accept`."""
 
-    def __init__(self, server: str, ca: Path, pair: KeyPair) -> None:
+    def __init__(self, server: str, ca: Path, pair: KeyPair, accept: str = "application/json") -> None:
+        self._headers = {"Accept": accept}
         self._host = urlsplit(server).netloc
         self._tls = ssl.create_default_context(cafile=str(ca))
         self._tls.load_cert_chain(pair.certificate, pair.key)
@@ -53,7 +54,8 @@ class Rest:
         """
         connection = self._connect(seconds + _TIMEOUT)
         try:
-            connection.request("GET", f"{path}?watch=1&resourceVersion={version}&timeoutSeconds={seconds}")
+            query = f"watch=1&resourceVersion={version}&timeoutSeconds={seconds}"
+            connection.request("GET", f"{path}?{query}", headers=self._headers)
             answer = connection.getresponse()
             if answer.status != http.HTTPStatus.OK:
                 raise ClusterError(f"watch {path}: {answer.status}")
@@ -68,7 +70,7 @@ class Rest:
     def _request(self, path: str) -> tuple[int, bytes]:
         connection = self._connect(_TIMEOUT)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=self._headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:

@@ -1,0 +1,108 @@
+"""Whatever happens to the cluster, jobs become what they were to become, and no invariant is broken."""
+
+import time
+
+import pytest
+from history import living
+from watched_job import WatchedJob
+
+pytestmark = pytest.mark.timeout(600)
+MINUTES = 300.0
+
+
+@pytest.fixture
+def job(cluster, onlooker) -> WatchedJob:
+    """A job without ranks that is not there yet."""
+    return WatchedJob(cluster, onlooker, "waiting")
+
+
+def at(job: WatchedJob, host: str) -> dict:
+    """Return the pod that fills a place."""
+    return next(pod for pod in job.living() if pod["spec"]["hostname"] == host)
+
+
+def restarts(job: WatchedJob) -> int:
+    return int(job.body["status"].get("restartCount") or 0)
+
+
+def test_ranks_train_on_while_api_server_and_storage_are_away(cluster, replicas, onlooker):
+    training = WatchedJob(cluster, onlooker, "train", seconds=40)
+    training.live(training.begin(2))
+    training.wait("Running", lambda: training.says("Running"))
+    with onlooker.disturbed("the API server is killed, and etcd stands still", 20):
+        cluster.restart_api_server()
+        with cluster.no_storage():
+            time.sleep(20)
+    training.live(training.end())
+    assert restarts(training) == 0
+    assert {pod["metadata"]["name"].rpartition("-")[2] for pod in training.pods()} == {"1"}
+
+
+@pytest.mark.parametrize("off", [MINUTES, -MINUTES], ids=["ahead", "behind"])
+def test_clocks_that_are_minutes_off_change_nothing(cluster, replicas, onlooker, job, off):
+    with replicas.clocks_off(off):
+        time.sleep(1.5)  # until it is noticed
+        with cluster.no_binding():
+            job.live(job.begin(1))
+            job.wait("two pods", lambda: len(job.pods()) == 2, 30)
+            time.sleep(3)
+        job.live(job.settle(), 30)
+        names = [pod["metadata"]["name"] for pod in job.pods()]
+        assert names == ["waiting-coordinator-1", "waiting-worker-0-1"]
+        job.live(job.lose(at(job, "worker-0")), 30)
+        assert restarts(job) == 1
+    job.live(job.end(), 30)
+
+
+def test_a_leader_that_stood_still_does_nothing_beside_its_successor(
+    replicas, onlooker, job, record_property
+):
+    job.live(job.begin(1))
+    job.live(job.settle())
+    leader, ended = replicas.wait_for_leader(60), replicas.restarts
+    with onlooker.disturbed("the leader stands still", 0), replicas.held(leader):
+        steps = job.lose(at(job, "worker-0"))
+        next(steps)
+        began = time.monotonic()
+        replicas.wait_for_leader(60, other_than=leader)
+        record_property("seconds_to_successor", round(time.monotonic() - began, 1))
+        job.live(steps, 60)
+    job.wait("the old leader ended", lambda: replicas.restarts > ended, 60)
+    job.live(job.end(), 60)
+    assert restarts(job) == 1
+
+
+def test_a_copy_of_a_pod_that_trains_is_never_let_in_and_goes(cluster, replicas, onlooker, record_property):
+    training = WatchedJob(cluster, onlooker, "train", seconds=15)
+    training.live(training.begin(1))
+    training.wait("Running", lambda: training.says("Running"))
+    for number in (0, 10**7):
+        began = time.monotonic()
+        training.live(training.copy(at(training, "worker-0"), number), 10)
+        record_property(f"seconds_to_go_{number}", round(time.monotonic() - began, 1))
+    training.live(training.end())
+    assert restarts(training) == 0
+
+
+def test_what_ran_on_a_node_that_is_deleted_is_replaced_elsewhere(cluster, replicas, onlooker, job):
+    job.live(job.begin(2, scheduling={"placement": "Spread"}))
+    job.live(job.settle())
+    lost = at(job, "worker-1")
+    node = next(node for node in cluster.nodes if node.name == lost["spec"]["nodeName"])
+    with onlooker.disturbed("a node is deleted", 30):
+        node.stop_kubelet()
+        cluster.kubectl("delete", "node", node.name)
+        job.wait("replaced", lambda: at_another(job, lost), 150)
+        job.live(job.settle(), 60)
+        node.start_kubelet()
+        cluster.wait_until_ready(node.name, 60)
+    assert restarts(job) == 1
+    job.live(job.end())
+
+
+def at_another(job: WatchedJob, lost: dict) -> bool:
+    """Whether the place of a pod is filled by another one on another node."""
+    pods = [pod for pod in job.pods() if pod["spec"]["hostname"] == lost["spec"]["hostname"] and living(pod)]
+    return bool(pods) and all(
+        pod["spec"].get("nodeName") not in (None, lost["spec"]["nodeName"]) for pod in pods
+    )
