@@ -133,7 +133,7 @@ class _Scenario:
     async def _lives(self) -> None:
         """Lead some jobs from their creation to their end."""
         jobs = [manifests.small_job("life", index) for index in range(self._sizes.lives)]
-        await each(jobs, self._live)
+        await asyncio.gather(*map(self._live, jobs))
         await asyncio.sleep(_CLEANED_SECONDS)
 
     async def _live(self, job: Manifest) -> None:
