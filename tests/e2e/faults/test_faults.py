@@ -1,6 +1,7 @@
 """Whatever happens to the cluster, jobs become what they were to become, and no invariant is broken."""
 
 import time
+from http import HTTPStatus
 
 import pytest
 from history import living
@@ -8,6 +9,7 @@ from watched_job import WatchedJob
 
 pytestmark = pytest.mark.timeout(600)
 MINUTES = 300.0
+FAULT_SECONDS = 8
 
 
 @pytest.fixture
@@ -70,6 +72,36 @@ def test_a_leader_that_stood_still_does_nothing_beside_its_successor(
     job.wait("the old leader ended", lambda: replicas.restarts > ended, 60)
     job.live(job.end(), 60)
     assert restarts(job) == 1
+
+
+def test_requests_that_are_slow_refused_or_broken_off_delay_and_no_more(
+    proxy, replicas, onlooker, job, record_property
+):
+    """Each fault meets a job that has just lost a pod."""
+    job.live(job.begin(2))
+    job.live(job.settle())
+    faults = {
+        "slow": lambda: proxy.slow(0.5),
+        "429": lambda: proxy.refusing(HTTPStatus.TOO_MANY_REQUESTS, 0.5),
+        "500": lambda: proxy.refusing(HTTPStatus.INTERNAL_SERVER_ERROR, 0.5),
+    }
+    for count, (name, fault) in enumerate(faults.items(), 1):
+        steps, before = job.lose(at(job, "worker-1")), proxy.troubled
+        with onlooker.disturbed(name, 30), fault():
+            next(steps)
+            began = time.monotonic()
+            time.sleep(FAULT_SECONDS)
+        job.live(steps, 120)
+        record_property(f"seconds_{name}", round(time.monotonic() - began, 1))
+        # Only then: what is lost before it was taken in belongs to the restart that made it.
+        job.wait("nothing missing", lambda: not job.says("Degraded"), 60)
+        assert restarts(job) == count
+        assert proxy.troubled > before
+    before = proxy.troubled
+    proxy.cut_watches()
+    assert proxy.troubled > before
+    job.live(job.lose(at(job, "worker-0")), 60)
+    job.live(job.end(), 60)
 
 
 def test_a_copy_of_a_pod_that_trains_is_never_let_in_and_goes(cluster, replicas, onlooker, record_property):
