@@ -45,8 +45,10 @@ class Write:
     @property
     def name(self) -> str:
         """Name of the object that is written; of an event, the one that it is about."""
-        if self.method == "POST":
+        if self.path.endswith("/events"):
             return str(self.body["involvedObject"]["name"])
+        if self.method == "POST":
+            return str(self.body["metadata"]["name"])
         return self.path.removesuffix("/status").rpartition("/")[2]
 
 

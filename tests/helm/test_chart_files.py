@@ -84,7 +84,11 @@ def test_every_variable_that_the_documentation_names_is_set_by_the_chart():
 
 def test_the_chart_s_intervals_are_the_operator_s_own():
     pace = Options().pace
-    assert VALUES["intervals"] == {"coordinator": pace.steady, "telemetry": pace.telemetry}
+    assert VALUES["intervals"] == {
+        "coordinator": pace.steady,
+        "telemetry": pace.telemetry,
+        "secrets": pace.secrets,
+    }
 
 
 def test_the_chart_s_rights_name_the_operator_s_own_lease_and_ports():

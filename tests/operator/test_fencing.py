@@ -6,6 +6,7 @@ import aiohttp
 import horovod_jobs as jobs
 import pytest
 from aiohttp import web
+from api_server import target
 from operator_in_memory import JOB, running, until
 
 from gradsieve_operator.cluster import lease as module
@@ -51,7 +52,7 @@ async def test_after_it_stood_still_nothing_is_written_before_the_lease_is_renew
     stood = []
 
     def stand_still(request):
-        if PODS in request.url.path and not stood:
+        if PODS in target(request) and not stood:
             stood.append(len(server.writes))
             clock[0] += 20.0
 

@@ -4,6 +4,7 @@ import logging
 
 import horovod_jobs as jobs
 import pytest
+from api_server import target
 from hypothesis import given
 from hypothesis import strategies as st
 from operator_in_memory import JOB, bind, conditions, running, until
@@ -66,7 +67,7 @@ async def test_a_webhook_s_refusal_is_read_as_one_line(server, status):
     import kmock
 
     def refuse(request):
-        if "/pods/" in request.url.path:
+        if "/pods/" in target(request):
             raise kmock.KubernetesError(status=status, reason="Forbidden", message=LAST_WORDS)
 
     server.before = refuse

@@ -16,7 +16,7 @@ from manifests import json_schema
 from operator_in_memory import JOB, conditions
 
 from gradsieve_operator import contract
-from gradsieve_operator.cluster import memory, trouble
+from gradsieve_operator.cluster import memory, secrets, trouble
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.cache import Cache, Told
@@ -139,7 +139,7 @@ async def place(server, monkeypatch, port):
         found = Place(server, api, calls)
         clock = SimpleNamespace(time=lambda: found.now, monotonic=lambda: found.now)
         monkeypatch.setattr(api.clock, "now", clock.time)
-        for module in (memory, trouble):
+        for module in (memory, secrets, trouble):
             monkeypatch.setattr(module, "time", clock)
 
         def check(request):

@@ -78,8 +78,10 @@ async def test_a_running_operator_tells_of_all_its_parts(server, port):
         "watch of jobs",
         "watch of policies",
         "watch of jobs' pods",
+        "watch of jobs' other children",
         "watch of nodes",
         "watch of pods",
+        "planning",
         "ok",
     ]
 

@@ -3,6 +3,7 @@
 import horovod_jobs as jobs
 import kmock as kmock_library
 import pytest
+from api_server import target
 from operator_in_memory import JOB, bind, conditions, running, until
 
 from gradsieve_operator.cluster import executor as module
@@ -16,7 +17,7 @@ def broken(server):
     found: set[str] = set()
 
     def fail(request):
-        if any(part in request.url.path for part in found):
+        if any(part in target(request) for part in found):
             raise kmock_library.KubernetesError(status=500, reason="InternalError", message=SAYS)
 
     server.before = fail

@@ -45,7 +45,7 @@ async def test_the_life_of_a_job_is_counted(server, port):
         before, "reconcile_seconds_count", result="success"
     )
     assert of(after, "place_wait_seconds_count") == of(before, "place_wait_seconds_count") + 1
-    created = {"verb": "patch", "resource": "pods", "code": "200"}
+    created = {"verb": "create", "resource": "pods", "code": "201"}
     assert of(after, "api_requests_total", **created) >= of(before, "api_requests_total", **created) + 3
     assert of(after, "api_requests_total", verb="list", resource="nodes", code="200") > 0
     assert of(after, "waiting_jobs") == of(after, "places_held") == 0

@@ -3,6 +3,7 @@
 import asyncio
 
 import kmock as kmock_library
+from api_server import target
 from operator_in_memory import (
     JOB,
     admitted,
@@ -91,7 +92,7 @@ async def test_a_job_whose_pods_are_refused_again_and_again_overtakes_once(serve
 
     def quota(request):
         nonlocal refused
-        if "pods/small-worker" in request.url.path and request.method.value.upper() == "PATCH":
+        if "pods/small-worker" in target(request) and request.method.value.upper() == "POST":
             refused += 1
             raise kmock_library.KubernetesError(status=403, reason="Forbidden", message="exceeded quota")
 

@@ -97,3 +97,14 @@ def test_it_pauses_three_times_as_long_as_it_works(monkeypatch):
     monkeypatch.setattr(planner_program.time, "sleep", pause)
     planner_program.plans(WORLD, GANGS)
     assert paused == pytest.approx(3 * 0.1 * len(GANGS))
+
+
+async def test_what_it_owes_is_told_until_it_has_answered(planner):
+    await planner.plan(WORLD, GANGS)
+    assert planner.behind() == 0.0
+    os.kill(planner.pid, signal.SIGSTOP)
+    asked = asyncio.create_task(planner.plan(WORLD, GANGS))
+    await until(lambda: planner.behind() >= 0.3)
+    os.kill(planner.pid, signal.SIGCONT)
+    assert await asked == expected()
+    assert planner.behind() == 0.0

@@ -8,16 +8,17 @@ from dataclasses import replace
 import horovod_jobs as jobs
 import kmock as kmock_library
 import pytest
+from api_server import target
 from handshakes import mount, shake_hands
 from operator_in_memory import JOB, bind, conditions, running, until
 from virtual_cluster import VirtualCluster
 
 from gradsieve_hvd.control.tls import Authorities, client_context, server_context
 from gradsieve_operator.certificates import issue
-from gradsieve_operator.cluster import memory as memory_module
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.secrets import certificates_delivered
 from gradsieve_operator.cluster.tls import context_of
+from gradsieve_operator.decide import Pace
 from gradsieve_operator.resources import certificate_secrets, held, read_secret, renewed_secrets
 from gradsieve_operator.resources.held import MOST_AUTHORITIES
 
@@ -28,6 +29,9 @@ COORDINATOR, OPERATOR, WORKERS = NAMES = (
     "digits-operator-tls",
     "digits-workers-tls",
 )
+
+
+SOON = Pace(secrets=0.7)
 
 
 def made() -> dict[str, dict]:
@@ -187,9 +191,8 @@ def trusted(server) -> str | None:
 
 
 @pytest.mark.parametrize(("harm", "name"), [*((delete, name) for name in NAMES), (corrupt, OPERATOR)])
-async def test_a_started_job_s_secret_comes_again_and_its_pods_stay(server, monkeypatch, name, harm):
-    monkeypatch.setattr(memory_module, "_TRUST_SECONDS", 0.7)
-    async with running() as operator:
+async def test_a_started_job_s_secret_comes_again_and_its_pods_stay(server, name, harm):
+    async with running(pace=SOON) as operator:
         await placed(server)
         before = {pod["metadata"]["uid"] for pod in server.all("v1/pods").values()}
         harm(server, name)
@@ -205,9 +208,8 @@ async def test_a_started_job_s_secret_comes_again_and_its_pods_stay(server, monk
         await until(lambda: not server.all("v1/pods"))
 
 
-async def test_a_secret_of_somebody_else_s_is_not_taken_and_named(server, monkeypatch):
-    monkeypatch.setattr(memory_module, "_TRUST_SECONDS", 0.7)
-    async with running():
+async def test_a_secret_of_somebody_else_s_is_not_taken_and_named(server):
+    async with running(pace=SOON):
         await placed(server)
         delete(server, OPERATOR)
         about = {"name": OPERATOR, "namespace": "research", "uid": "u", "resourceVersion": "1000"}
@@ -219,16 +221,15 @@ async def test_a_secret_of_somebody_else_s_is_not_taken_and_named(server, monkey
     assert len(server.all("v1/pods")) == 3
 
 
-async def test_a_write_that_fails_in_between_is_made_up_for(server, monkeypatch):
-    monkeypatch.setattr(memory_module, "_TRUST_SECONDS", 0.7)
+async def test_a_write_that_fails_in_between_is_made_up_for(server):
     failed = []
 
     def once(request):
-        if request.url.path.endswith(OPERATOR) and len(failed) < 2:
-            failed.append(request.url.path)
+        if target(request).endswith(OPERATOR) and len(failed) < 2:
+            failed.append(target(request))
             raise kmock_library.KubernetesError(status=500, reason="InternalError", message="cut off")
 
-    async with running():
+    async with running(pace=SOON):
         await placed(server)
         delete(server, OPERATOR)
         server.before = once
@@ -236,8 +237,7 @@ async def test_a_write_that_fails_in_between_is_made_up_for(server, monkeypatch)
     assert len(server.all("v1/pods")) == 3
 
 
-async def test_a_pod_that_may_not_be_annotated_does_not_keep_the_rest_from_being_done(server, monkeypatch):
-    monkeypatch.setattr(memory_module, "_TRUST_SECONDS", 0.7)
+async def test_a_pod_that_may_not_be_annotated_does_not_keep_the_rest_from_being_done(server):
     refused = []
 
     def no_annotations(request):
@@ -245,7 +245,7 @@ async def test_a_pod_that_may_not_be_annotated_does_not_keep_the_rest_from_being
             refused.append(request.url.path)
             raise kmock_library.KubernetesError(status=403, reason="Forbidden", message="pods are sealed")
 
-    async with running() as operator:
+    async with running(pace=SOON) as operator:
         await placed(server)
         server.before = no_annotations
         delete(server, OPERATOR)

@@ -10,7 +10,13 @@ from operator_in_memory import JOB, bind, conditions, running_process, until
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 POLICY = "gradsieve.io/v1alpha1/compressionpolicies"
-WATCHES = {"horovodjobs", "compressionpolicies", "pods", "nodes"}
+CHILDREN = (
+    "v1/serviceaccounts",
+    "v1/configmaps",
+    "v1/services",
+    "networking.k8s.io/v1/networkpolicies",
+)
+WATCHES = {"horovodjobs", "compressionpolicies", "pods", "nodes", *(kind.split("/")[-1] for kind in CHILDREN)}
 NOT_ASKED = {
     # Asked by the API server's admission, where it guards owner references that block a deletion.
     ("gradsieve.io", "horovodjobs/finalizers", "update"),
@@ -34,6 +40,11 @@ def watched(server) -> set[str]:
     return {resource for each in server for _, resource, verb in asked(each) if verb == "watch"}
 
 
+def marked(server) -> bool:
+    """Whether the coordinator's pod was told of a further authority."""
+    return "gradsieve.io/trust" in server.all("v1/pods")["digits-coordinator-1"]["metadata"]["annotations"]
+
+
 @pytest.fixture
 async def requests(server):
     """All that the operator asks for while a job starts, loses a worker, ends and is deleted."""
@@ -44,10 +55,16 @@ async def requests(server):
     server.objects[JOB, "research", "digits"] = jobs.body(
         compression={"policyRef": {"name": "thin"}}, runPolicy={"ttlSecondsAfterFinished": 1}
     )
-    async with running_process() as process:
+    for kind in CHILDREN:  # left by an operator that was killed, and robbed of their labels
+        server.objects[kind, "research", "digits"] = {
+            "metadata": {"uid": f"uid-of-{kind}", "ownerReferences": [{"uid": "uid-of-digits"}]}
+        }
+    async with running_process(GRADSIEVE_SECRETS_SECONDS="1") as process:
         await until(lambda: len(server.all("v1/pods")) == 3, 60)
         bind(server)
         await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed", 60)
+        server.objects["v1/secrets", "research", "digits-operator-tls"].delete()
+        await until(lambda: marked(server), 60)
         container = {"name": "train", "state": {"terminated": {"exitCode": 1}}}
         server.objects["v1/pods", "research", "digits-worker-1-1"].patch(
             {"status": {"phase": "Failed", "containerStatuses": [container]}}

@@ -114,7 +114,7 @@ def test_a_plan_does_not_fit_where_another_has_taken_its_place():
 @contextlib.asynccontextmanager
 async def planning_for(told: list):
     """A planner of a cluster with two nodes, which nobody watches."""
-    planning = Planning(None, told.extend)
+    planning = Planning(None, told.extend, None)
     planning.nodes.kept.update(
         {f"/{name}": NodeView(node(name), decide.Node(ready=True, since=0.0)) for name in "ab"}
     )

@@ -42,4 +42,4 @@ async def test_a_pod_that_is_late_for_its_node_is_so_by_a_clock_that_is_behind(s
     server.objects[JOB, "research", "digits"] = jobs.body()
     async with running():
         await until(lambda: any(write.startswith("DELETE") for write in server.writes))
-        assert admitted(server, "digits") == "PlaceTaken"
+        await until(lambda: admitted(server, "digits") == "PlaceTaken")

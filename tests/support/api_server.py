@@ -32,7 +32,7 @@ class ApiServer(kmock.KubernetesEmulator):
     Attributes:
         before: called with every write before it is done; raise a `kmock.KubernetesError` to refuse it.
         after: called with every write after it was done; raising loses the answer.
-        writes: method and path of all writes.
+        writes: method and path of all writes, with the name of what is created.
         behind: by how many seconds its clock is behind ours.
     """
 
@@ -60,7 +60,7 @@ class ApiServer(kmock.KubernetesEmulator):
         """Do a write as the real server does, and tell the watches."""
         body = json.loads(request.body) if request.body else {}
         request = attrs.evolve(request, data=body)
-        self.writes.append(f"{method} {request.url.path}")
+        self.writes.append(f"{method} {target(request)}")
         self.before(request)
         key = (request.resource, request.namespace, request.name or body.get("metadata", {}).get("name"))
         found = self.objects[key] if key in self.objects and not self.objects[key].deleted else None
@@ -168,12 +168,20 @@ class ApiServer(kmock.KubernetesEmulator):
         }
 
 
+def target(request: kmock.Request) -> str:
+    """Return the path of the object that a write is about, also of one that is being created."""
+    made = request.method.value.upper() == "POST"
+    name = request.data["metadata"].get("name", "") if made else ""
+    return f"{request.url.path}/{name}" if name else str(request.url.path)
+
+
 def _selected(request: kmock.Request, item: dict[str, Any]) -> bool:
     """Whether an object has the labels, and the name, that are asked for."""
     labels = item["metadata"].get("labels") or {}
     for part in filter(None, request.params.get("labelSelector", "").split(",")):
         name, _, value = part.partition("=")
-        if name not in labels or ("=" in part and labels[name] != value):
+        there = name.removeprefix("!") in labels
+        if there == name.startswith("!") or ("=" in part and labels[name] != value):
             return False
     _, _, name = request.params.get("fieldSelector", "").partition("metadata.name=")
     return name in ("", item["metadata"].get("name"))

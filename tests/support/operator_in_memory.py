@@ -39,18 +39,26 @@ kopf.cli.main()
 
 
 @contextlib.asynccontextmanager
-async def running_process(*, woken_by_events_only: bool = False) -> AsyncIterator[asyncio.subprocess.Process]:
+async def running_process(
+    *, woken_by_events_only: bool = False, **variables: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run it as its Deployment does, as a process of its own; its words are the process' output.
 
     Args:
-        woken_by_events_only: keep it from looking at all jobs twice a minute.
+        woken_by_events_only: keep it from looking at all jobs every five minutes.
+        variables: further ones of its environment.
     """
     command = ["-m", "kopf"]
     if woken_by_events_only:
         command = ["-c", _WOKEN_BY_EVENTS_ONLY]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *command, "run", "--all-namespaces", "--standalone", "-m", "gradsieve_operator"),
-        env={**os.environ, "GRADSIEVE_OPERATOR_NAMESPACE": "system", "GRADSIEVE_OPERATOR_POD": "one"},
+        env={
+            **os.environ,
+            "GRADSIEVE_OPERATOR_NAMESPACE": "system",
+            "GRADSIEVE_OPERATOR_POD": "one",
+            **variables,
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

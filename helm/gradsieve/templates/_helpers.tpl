@@ -75,13 +75,17 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 # A job's pods. Where the operator plans, those of others are listed and watched too: it counts what they hold of a node.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, patch, delete]
-# A job's other children: looked at and applied by name, never listed; the garbage collector deletes them.
+  verbs: [list, watch, create, patch, delete]
+# A job's other children; the garbage collector deletes them. Of those that are watched only the metadata is asked for.
 - apiGroups: [""]
-  resources: [services, configmaps, serviceaccounts, secrets]
-  verbs: [get, create, patch]
+  resources: [services, configmaps, serviceaccounts]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch]
+# Read by name and never listed: that would show all Secrets of a namespace.
+- apiGroups: [""]
+  resources: [secrets]
   verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [events]

@@ -43,6 +43,7 @@ _BUSY, _BUSY_TRIES, _BUSY_SECONDS = 429, 5, 1.0
 """A server that has no time for a call has done nothing of it, and mostly has the time a second later."""
 
 _REFUSALS = frozenset({400, 403, 422})
+_JSON, _METADATA = "application/json", "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 
 
 class ApiError(OperatorError):
@@ -59,6 +60,11 @@ class ApiError(OperatorError):
         self.reason = reason
 
     @property
+    def taken(self) -> bool:
+        """Whether there is an object of that name already."""
+        return self.status == 409 and self.reason == "AlreadyExists"
+
+    @property
     def refusal(self) -> bool:
         """Whether the server will not have this object: a quota, a webhook, a LimitRange, missing rights."""
         return self.status in _REFUSALS
@@ -73,9 +79,13 @@ def path(api_version: str, plural: str, namespace: str | None = None, name: str 
 
 def path_of(manifest: Mapping[str, Any]) -> str:
     """Return the path of one of our children, or of a CustomResourceDefinition."""
-    metadata = manifest["metadata"]
+    return f"{collection_of(manifest)}/{manifest['metadata']['name']}"
+
+
+def collection_of(manifest: Mapping[str, Any]) -> str:
+    """Return the path of what one of our children, or a CustomResourceDefinition, is created in."""
     plural = _PLURALS[manifest["kind"]]
-    return path(manifest["apiVersion"], plural, metadata.get("namespace"), metadata["name"])
+    return path(manifest["apiVersion"], plural, manifest["metadata"].get("namespace"))
 
 
 class Api:
@@ -111,9 +121,9 @@ class Api:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, where: str, **query: str) -> Manifest:
+    async def get(self, where: str, *, accept: str = _JSON, **query: str) -> Manifest:
         """Return an object, or a list that fits into one page."""
-        return await self._call("GET", where, query=query)
+        return await self._call("GET", where, query=query, accept=accept)
 
     async def find(self, where: str) -> Manifest | None:
         """Return an object, None if it is not there."""
@@ -124,18 +134,27 @@ class Api:
                 return None
             raise
 
-    async def pages(self, where: str, **query: str) -> AsyncIterator[Manifest]:
-        """Yield a list page by page, each as the server sends it."""
-        more = ""
+    async def pages(
+        self, where: str, *, metadata_only: bool = False, **query: str
+    ) -> AsyncIterator[Manifest]:
+        """Yield a list page by page, each as the server sends it; of the objects their metadata, if asked."""
+        more, accept = "", _METADATA.format("List") if metadata_only else _JSON
         while True:
-            page = await self.get(where, limit=str(PAGE), **query, **({"continue": more} if more else {}))
+            following = {"continue": more} if more else {}
+            page = await self.get(where, accept=accept, limit=str(PAGE), **query, **following)
             yield page
             more = page["metadata"].get("continue", "")
             if not more:
                 return
 
     async def watch(
-        self, where: str, version: str, *, opened: Callable[[], None] = lambda: None, **query: str
+        self,
+        where: str,
+        version: str,
+        *,
+        opened: Callable[[], None] = lambda: None,
+        metadata_only: bool = False,
+        **query: str,
     ) -> AsyncIterator[Manifest]:
         """Yield what changes in a collection after ``version``, bookmarks included, until the server ends it.
 
@@ -143,6 +162,7 @@ class Api:
             where: path of the collection.
             version: of a list, or of the last event.
             opened: called once the server has taken the watch.
+            metadata_only: of the objects, nothing else is sent.
             query: selectors.
 
         Raises:
@@ -159,7 +179,10 @@ class Api:
             async with self._started().get(
                 self._access.url + where,
                 params={**asked, **query},
-                headers=self._access.headers(),
+                headers={
+                    **self._access.headers(),
+                    "Accept": _METADATA.format("") if metadata_only else _JSON,
+                },
                 timeout=timeout,
             ) as answer:
                 await _check(answer)
@@ -193,8 +216,8 @@ class Api:
             return None
 
     async def create(self, where: str, manifest: Mapping[str, Any]) -> Manifest:
-        """Create an object in the collection at ``where``."""
-        return await self._call("POST", where, manifest)
+        """Create an object in the collection at ``where``, as our field manager."""
+        return await self._call("POST", where, manifest, {"fieldManager": FIELD_MANAGER})
 
     async def replace(self, where: str, manifest: Mapping[str, Any]) -> Manifest:
         """Replace an object, if its resourceVersion is still that of ``manifest``."""
@@ -218,17 +241,18 @@ class Api:
         where: str,
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
-        kind: str = "application/json",
+        kind: str = _JSON,
+        accept: str = _JSON,
     ) -> Manifest:
         """Make a call; one that the server had no time for again, instead of all that was done before it."""
         for _ in range(_BUSY_TRIES - 1):
             try:
-                return await self._attempt(method, where, body, query, kind)
+                return await self._attempt(method, where, body, query, kind, accept)
             except ApiError as error:
                 if error.status != _BUSY:
                     raise
             await asyncio.sleep(_BUSY_SECONDS)
-        return await self._attempt(method, where, body, query, kind)
+        return await self._attempt(method, where, body, query, kind, accept)
 
     async def _attempt(
         self,
@@ -237,8 +261,9 @@ class Api:
         body: Mapping[str, Any] | None,
         query: Mapping[str, str] | None,
         kind: str,
+        accept: str,
     ) -> Manifest:
-        headers = {**self._access.headers(), "Content-Type": kind, "Accept": "application/json"}
+        headers = {**self._access.headers(), "Content-Type": kind, "Accept": accept}
         data, began = None if body is None else json.dumps(body).encode(), time.monotonic()
         try:
             async with self._started().request(

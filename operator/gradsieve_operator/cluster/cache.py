@@ -1,8 +1,7 @@
-"""Jobs, their policies and their pods: one copy of each kind, from which every look is served."""
+"""Jobs, their policies, pods and other children: one copy of each, from which every look is served."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,16 +9,18 @@ from typing import Any
 
 from gradsieve_operator import contract
 from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.children import Children
 from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.cluster.reflector import Reflector
 from gradsieve_operator.cluster.store import Kept, Raw, key_of
 from gradsieve_operator.decide import Pod, read_pod
+from gradsieve_operator.placement import Load
 from gradsieve_operator.resources import Manifest
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JobPod:
     """A pod that says that it is a job's, by its label.
 
@@ -30,6 +31,7 @@ class JobPod:
         deleting: whether its deletion has begun.
         owners: uids of the objects that own it.
         pod: what matters of it; None if its name is not one of the job's.
+        load: what it holds of a node; None for nothing.
     """
 
     job: Key
@@ -38,6 +40,7 @@ class JobPod:
     deleting: bool
     owners: frozenset[str]
     pod: Pod | None
+    load: Load | None
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Told:
     """Who hears of what has changed.
 
     Attributes:
-        job: called with the key of a job that was made, changed or deleted by others.
+        job: called with the key of a job that was made, changed or deleted by others, or a child of it that
+            is neither Pod nor Secret.
         pod: called with a pod that was, as it is or as it was in the end.
         policy: called with the namespace of a policy that was.
     """
@@ -56,7 +60,7 @@ class Told:
 
 
 class Cache:
-    """Follows jobs, policies and the jobs' pods, and takes in the answers to the operator's own writes.
+    """Follows jobs, policies and the jobs' children, and takes in the answers to the operator's own writes.
 
     A look sees all that the operator itself has done: an answer is taken in before anything else is
     decided, and older events do not undo it. Where no answer came, nobody knows what was done: `catch_up`.
@@ -65,6 +69,9 @@ class Cache:
         api: the server.
         namespaces: that are followed; empty for all.
         told: who hears of what changes.
+
+    Attributes:
+        children: of jobs, but for pods and Secrets.
     """
 
     def __init__(self, api: Api, namespaces: Sequence[str], told: Told) -> None:
@@ -73,9 +80,9 @@ class Cache:
         self._deleted: defaultdict[Key, set[str]] = defaultdict(set)
         where: Sequence[str | None] = namespaces or (None,)
 
-        def follow(version: str, plural: str, keep: Callable[[Raw], Any], heard: Any, **query: str) -> Any:
+        def follow(version: str, plural: str, keep: Callable[[Raw], Any], heard: Any, **query: Any) -> Any:
             return {
-                namespace: Reflector(api, path(version, plural, namespace), keep, _nothing, heard, **query)
+                namespace: Reflector(api, path(version, plural, namespace), keep, told=heard, **query)
                 for namespace in where
             }
 
@@ -89,6 +96,7 @@ class Cache:
         self._pods: dict[str | None, Reflector[JobPod]] = follow(
             "v1", "pods", self._keep_pod, told.pod, labelSelector=contract.LABEL_JOB
         )
+        self.children = Children(api, where, told.job)
 
     async def load(self) -> None:
         """Read everything.
@@ -96,19 +104,25 @@ class Cache:
         Raises:
             ApiError: the server did not answer.
         """
-        await asyncio.gather(*(each.load() for each in self._all()))
+        for each in self._all():
+            await each.load()
+        await self.children.load()
 
     def work(self) -> list[Coroutine[None, None, None]]:
         """Return what keeps the copies up to date."""
-        return [each.run() for each in self._all()]
+        return [*(each.run() for each in self._all()), *self.children.work()]
 
     def ages(self, now: float) -> dict[str, float]:
         """Return for how many seconds nothing was heard of each kind, at ``now`` of the monotonic clock."""
         kinds: dict[str, Mapping[str | None, Reflector[Any]]]
         kinds = {"jobs": self._jobs, "policies": self._policies, "jobs' pods": self._pods}
-        return {
+        ages = {
             f"watch of {kind}": max(now - each.heard for each in found.values())
             for kind, found in kinds.items()
+        }
+        return {
+            **ages,
+            "watch of jobs' other children": max(now - each.heard for each in self.children.reflectors()),
         }
 
     def job(self, key: Key) -> Manifest | None:
@@ -148,6 +162,17 @@ class Cache:
         deleted = self._deleted[key] = self._deleted[key] & {pod.uid for pod in found}
         return [replace(pod, deleting=True) if pod.uid in deleted else pod for pod in found]
 
+    def loads(self) -> dict[str, Load]:
+        """Return what all pods with a job's label hold of their nodes: key -> load."""
+        kept = (each.kept for each in self._pods.values())
+        return {key: pod.load for pods in kept for key, pod in pods.items() if pod.load is not None}
+
+    def owner_of_pod(self, manifest: Manifest) -> str:
+        """Return kind and name of the job whose pod has the name of ``manifest``; empty for no job."""
+        namespace = manifest["metadata"]["namespace"]
+        found = _in(self._pods, namespace).kept.get(key_of(manifest))
+        return "" if found is None else f"{contract.JOB_KIND} {found.job[1]}"
+
     def written_job(self, body: Raw) -> None:
         """Take in the answer to a write of a job."""
         _in(self._jobs, body["metadata"]["namespace"]).store.put(body)
@@ -163,6 +188,7 @@ class Cache:
     def forget(self, job: Key) -> None:
         """Take note that there is no such job any more; pods that bear its name may still be there."""
         self._deleted.pop(job, None)
+        self.children.forget(job)
         if not self._named(job):
             self._of_job.pop(job, None)
 
@@ -180,7 +206,7 @@ class Cache:
         for raw in await self._list("v1", "pods", namespace, **labelled):
             self.written_pod(raw)
 
-    async def _list(self, version: str, plural: str, namespace: str, **query: str) -> list[Manifest]:
+    async def _list(self, version: str, plural: str, namespace: str, **query: Any) -> list[Manifest]:
         pages = self._api.pages(path(version, plural, namespace), **query)
         return [item async for page in pages for item in page.get("items") or ()]
 
@@ -202,11 +228,7 @@ class Cache:
         self._of_job[job].add(key_of(raw))
         owners = frozenset(owner.get("uid", "") for owner in metadata.get("ownerReferences") or ())
         uid, deleting = metadata.get("uid", ""), "deletionTimestamp" in metadata
-        return JobPod(job, metadata["name"], uid, deleting, owners, read_pod(raw, label))
-
-
-def _nothing() -> None:
-    """Nobody has to hear that anything has changed."""
+        return JobPod(job, metadata["name"], uid, deleting, owners, read_pod(raw, label), Load.parse(raw))
 
 
 def _current(reflector: Reflector[Kept], what: str) -> dict[str, Kept]:

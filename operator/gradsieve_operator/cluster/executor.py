@@ -12,12 +12,13 @@ from typing import Any
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.certificates import issue
-from gradsieve_operator.cluster.api import Api, ApiError, path, path_of
+from gradsieve_operator.cluster.api import Api, ApiError, collection_of, path, path_of
 from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorRefused
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.observer import Seen
 from gradsieve_operator.cluster.planning import Planning
+from gradsieve_operator.cluster.secrets import note_secrets
 from gradsieve_operator.decide import (
     Action,
     AvoidNode,
@@ -45,14 +46,17 @@ _log = logging.getLogger(__name__)
 
 
 class NotOurs(OperatorError):
-    """The name of a child is taken by an object that does not belong to the job."""
+    """The name of a child is taken by an object that does not belong to the job.
 
-    def __init__(self, found: Mapping[str, Any], manifest: Manifest) -> None:
-        owners = found["metadata"].get("ownerReferences") or ()
-        owner = next((f" but to {one['kind']} {one['name']}" for one in owners if one.get("controller")), "")
+    Args:
+        manifest: of the child.
+        owner: kind and name of what that object belongs to; empty for nothing.
+    """
+
+    def __init__(self, manifest: Manifest, owner: str) -> None:
         super().__init__(
             f"{manifest['kind']} {manifest['metadata']['name']} is there already and does not belong to this "
-            f"job{owner}: wait for its end, remove it, or give the job another name"
+            f"job{owner and ' but to ' + owner}: wait for its end, remove it, or give the job another name"
         )
 
 
@@ -112,8 +116,7 @@ class Executor:
     async def _do(self, action: Action, job: HorovodJob, seen: Seen, memory: Memory) -> None:
         match action:
             case Create(manifest):
-                await self._apply(manifest, job)
-                memory.children.add((manifest["kind"], manifest["metadata"]["name"]))
+                await self._make(manifest, job)
             case DeletePod() | MarkPod():
                 await self._change_pod(action, job)
             case AvoidNode(group, node, why):
@@ -128,17 +131,48 @@ class Executor:
             case PutRoster() | PutPlan() | Stop() if seen.coordinator is not None:
                 await _tell(seen.coordinator, action, job, memory)
 
-    async def _apply(self, manifest: Manifest, job: HorovodJob) -> None:
-        """Make a child, or bring it up to date; what is not the job's is not touched.
-
-        The server itself refuses a second controller, should one come between looking and applying.
-        """
-        found = await self._api.find(path_of(manifest))
-        if found is not None and not resources.owned(found, job.uid):
-            raise NotOurs(found, manifest)
-        applied = await self._api.apply(manifest)
+    async def _make(self, manifest: Manifest, job: HorovodJob) -> None:
+        """Make a child, or bring it up to date. A pod is made only: its name was never used for another."""
         if manifest["kind"] == "Pod":
-            self._cache.written_pod(applied)
+            made = await self._create(manifest)
+            if made is None:
+                raise NotOurs(manifest, self._cache.owner_of_pod(manifest))
+            self._cache.written_pod(made)
+        else:
+            uid = self._cache.children.uid(manifest["kind"], (job.namespace, job.name), job.uid)
+            self._cache.children.written(await self._apply(manifest, job, uid))
+
+    async def _apply(self, manifest: Manifest, job: HorovodJob, uid: str | None) -> Manifest:
+        """Bring a child up to date; make it where the job is not known to have it, that is, without ``uid``.
+
+        The server itself refuses when another object has taken its name since.
+        """
+        if uid is None:
+            made = await self._create(manifest)
+            if made is not None:
+                return made
+            uid = (await self._find(manifest, job))["metadata"]["uid"]
+        return await self._api.apply({**manifest, "metadata": {**manifest["metadata"], "uid": uid}})
+
+    async def _create(self, manifest: Manifest) -> Manifest | None:
+        """Make a child; None if there is an object of its name already."""
+        try:
+            return await self._api.create(collection_of(manifest), manifest)
+        except ApiError as error:
+            if not error.taken:
+                raise
+            return None
+
+    async def _find(self, manifest: Manifest, job: HorovodJob) -> Manifest:
+        """Return the child that has a manifest's name.
+
+        Raises:
+            NotOurs: it is not the job's: it is not touched.
+        """
+        found = await self._api.get(path_of(manifest))
+        if not resources.owned(found, job.uid):
+            raise NotOurs(manifest, _owner(found))
+        return found
 
     async def _change_pod(self, action: DeletePod | MarkPod, job: HorovodJob) -> None:
         where = path("v1", "pods", job.namespace, action.name)
@@ -171,9 +205,13 @@ class Executor:
             secrets = resources.renewed_secrets(job, memory.secrets, lost, made, now)
         else:
             secrets = resources.certificate_secrets(job, made)
+        written = {}
         for secret in secrets:
-            await self._apply(secret, job)
-        memory.secrets, memory.context = {}, None
+            name = secret["metadata"]["name"]
+            known = memory.secrets.get(name)
+            uid = None if known is None else known["metadata"]["uid"]
+            written[name] = await self._apply(secret, job, uid)
+        await note_secrets(job, memory, written)
 
     def _final(self, error: ApiError, seen: Seen, memory: Memory) -> bool:
         """Whether it makes no sense, or has made none for a while, to try again at once."""
@@ -181,6 +219,12 @@ class Executor:
             memory.failing_since = seen.world.now
         now, since = self._api.clock.now(), memory.failing_since
         return error.refusal or (since is not None and now - since >= _FAILING_SECONDS)
+
+
+def _owner(found: Manifest) -> str:
+    """Return kind and name of an object's controller; empty for none."""
+    owners = found["metadata"].get("ownerReferences") or ()
+    return next((f"{each['kind']} {each['name']}" for each in owners if each.get("controller")), "")
 
 
 async def _tell(

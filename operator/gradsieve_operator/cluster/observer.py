@@ -14,7 +14,12 @@ from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError
 from gradsieve_operator.cluster.hearing import Hearing
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.planning import Planning
-from gradsieve_operator.cluster.secrets import certificates_delivered, operator_context, read_secrets
+from gradsieve_operator.cluster.secrets import (
+    PROVEN_SECONDS,
+    certificates_delivered,
+    operator_context,
+    read_secrets,
+)
 from gradsieve_operator.decide import (
     CoordinatorStatus,
     Node,
@@ -86,20 +91,23 @@ class Observer:
             RecordError: somebody has changed what the operator has recorded of it.
             ApiError: the server did not answer.
         """
-        memory.expire()
         (job, invalid), status = self._parse(body), body.get("status") or {}
         progress = self._progress(job, status)
         # What is seen is judged by the time at which it was seen: asking a coordinator may take a while.
         found, now = self._cache.pods((job.namespace, job.name), job.uid), self._api.clock.now()
         departed = memory.last_seen.listed(found)
         pods, surplus = part_surplus(found, progress)
-        if progress.started is None or not memory.secrets:
+        if progress.generation and memory.secrets_age >= self._pace.secrets:
+            # Before pods are begun there are none yet; what an operator has left that was killed is replaced.
             await read_secrets(self._api, job, memory)
         held, leader = memory.held, _leader(pods) if _speaks(job, progress) else None
         coordinator = self._coordinator(job, leader, memory)
         nodes = self._planning.states() if self._planning is not None else None
         known = certificates_delivered(job, memory, now)
         answer, silence, unanswered = await self._ask(leader, coordinator, nodes, known=known)
+        if silence and memory.secrets_age >= PROVEN_SECONDS:
+            # Its certificate may be damaged, or ours.
+            memory.secrets_read_at = None
         unresolved = ""
         try:
             compression, unresolved = self._compression(job, progress)
@@ -111,7 +119,7 @@ class Observer:
             job=job,
             progress=progress,
             pods=pods,
-            children=frozenset(memory.children),
+            children=self._cache.children.standing((job.namespace, job.name), job.uid),
             authority=held.authority,
             certified=held.certified,
             nodes=nodes,

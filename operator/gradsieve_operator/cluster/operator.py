@@ -45,6 +45,8 @@ _PRIORITIES_SECONDS = 30.0
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 60.0
 """Of the intervals that may be set: a sample that is older than a minute is called stale."""
 
+_MOST_SECRETS_SECONDS = 3600.0
+
 _log = logging.getLogger(__name__)
 
 
@@ -95,6 +97,9 @@ class Options:
             pace=Pace(
                 steady=_seconds(environment, "GRADSIEVE_COORDINATOR_SECONDS", Pace.steady),
                 telemetry=_seconds(environment, "GRADSIEVE_TELEMETRY_SECONDS", Pace.telemetry),
+                secrets=_seconds(
+                    environment, "GRADSIEVE_SECRETS_SECONDS", Pace.secrets, most=_MOST_SECRETS_SECONDS
+                ),
             ),
             transitions=transitions.wanted(environment),
         )
@@ -124,7 +129,7 @@ class Operator:
         )
 
     async def start(self) -> None:
-        """Wait to be the leader, read nodes and pods, and begin; when that fails, let go of everything.
+        """Read everything, wait to be the leader, and begin; when that fails, let go of everything.
 
         Raises:
             TimeoutError: the API server did not show nodes and pods in time.
@@ -146,31 +151,33 @@ class Operator:
         if options.health:
             health = serving_health(options.health, self.ages, self.silences)
             await self._stack.enter_async_context(health)
-        if options.namespace:
-            self._lease = Lease(self._api, options.namespace, LEASE, options.identity)
-            await self._lease.acquire()
-            fence.may_write = self._lease.held_lately
-            self._spawn(self._lease.hold())
+        neighbours = Neighbours(
+            options.namespace, (("app.kubernetes.io/name", options.application),), options.cidrs
+        )
+        # A replica that waits to lead has all of this in hand when its turn comes.
+        cache = Cache(self._api, options.namespaces, Told(self._job_seen, self._pod_seen, self._policy_seen))
+        await cache.load()
+        self._cache = cache
+        for work in cache.work():
+            self._spawn(work)
         if options.sees_nodes:
-            self._planning = Planning(self._api, self._answered)
+            self._planning = Planning(self._api, self._answered, None if options.namespaces else cache.loads)
             self._spawn(self._planning.nodes.run())
             self._spawn(self._planning.pods.run())
             async with asyncio.timeout(SYNC_SECONDS):
                 await self._planning.nodes.synced.wait()
                 await self._planning.pods.synced.wait()
-        neighbours = Neighbours(
-            options.namespace, (("app.kubernetes.io/name", options.application),), options.cidrs
-        )
-        cache = Cache(self._api, options.namespaces, Told(self.queue.add, self._pod_seen, self._policy_seen))
-        await cache.load()
-        for work in cache.work():
-            self._spawn(work)
+        if options.namespace:
+            self._lease = Lease(self._api, options.namespace, LEASE, options.identity)
+            await self._lease.acquire()
+            fence.may_write = self._lease.held_lately
+            self._spawn(self._lease.hold())
         observer = Observer(
             self._api, cache, calls, self._planning, neighbours, options.accounts, options.pace
         )
         executor = Executor(self._api, cache, self._planning)
-        self._cache = cache
         self._reconciler = Reconciler(self._api, cache, observer, executor, self._planning)
+        self._reconciler.read_again(_key(job) for job in cache.jobs())
         if self._planning is not None:
             await self._line_up(self._planning, cache)
             self._spawn(self._planning.run())
@@ -189,14 +196,13 @@ class Operator:
         await self._stack.aclose()
 
     def ages(self) -> dict[str, float]:
-        """Return for how many seconds each part has stood still; nothing for a replica that waits to lead."""
+        """Return for how many seconds each part has stood still; nothing before everything has been read."""
         if self._cache is None:
             return {}
         now = time.monotonic()
         ages = {"reconciling": self.queue.behind(), **self._cache.ages(now)}
         if self._planning is not None:
-            ages["watch of nodes"] = now - self._planning.nodes.heard
-            ages["watch of pods"] = now - self._planning.pods.heard
+            ages |= self._planning.ages(now)
         return ages
 
     def silences(self) -> dict[str, float]:
@@ -214,14 +220,20 @@ class Operator:
     def _places_held(self) -> int:
         return 0 if self._planning is None else self._planning.places_held()
 
+    def _job_seen(self, key: Key) -> None:
+        if self._reconciler is not None:
+            self.queue.add(key)
+
     def _pod_seen(self, pod: JobPod) -> None:
+        if self._planning is not None:
+            self._planning.pods_changed()
         if self._reconciler is not None:
             self._reconciler.pod_seen(pod)
-        self.queue.add(pod.job)
+            self.queue.add(pod.job)
 
     def _policy_seen(self, namespace: str) -> None:
         """Look at the jobs that may use a policy of ``namespace``."""
-        if self._cache is not None:
+        if self._reconciler is not None and self._cache is not None:
             for job in self._cache.jobs(namespace):
                 self.queue.add(_key(job))
 
@@ -257,9 +269,9 @@ class Operator:
 
     async def _recheck(self, cache: Cache) -> None:
         while True:
-            await asyncio.sleep(_RESYNC_SECONDS)
             for job in cache.jobs():
                 self.queue.recheck(_key(job))
+            await asyncio.sleep(_RESYNC_SECONDS)
 
     def _answered(self, keys: list[Key]) -> None:
         """Have waiting jobs looked at for which the planner has news."""
@@ -289,16 +301,16 @@ def _key(job: Manifest) -> Key:
     return job["metadata"]["namespace"], job["metadata"]["name"]
 
 
-def _seconds(environment: Mapping[str, str], variable: str, default: float) -> float:
+def _seconds(
+    environment: Mapping[str, str], variable: str, default: float, most: float = _MOST_SECONDS
+) -> float:
     text = environment.get(variable) or str(default)
     try:
         found = float(text)
     except ValueError:
         found = math.nan
-    if not _LEAST_SECONDS <= found <= _MOST_SECONDS:
-        raise SpecError(
-            variable, f"must be from {_LEAST_SECONDS:g} to {_MOST_SECONDS:g} seconds, not {text!r}"
-        )
+    if not _LEAST_SECONDS <= found <= most:
+        raise SpecError(variable, f"must be from {_LEAST_SECONDS:g} to {most:g} seconds, not {text!r}")
     return found
 
 

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import pickle
 import sys
+import time
 from collections.abc import Iterable
 
 from gradsieve_operator.cluster.planner_program import LENGTH, Plans, pack
@@ -25,22 +26,31 @@ class PlannerProcess:
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
+        self._asked_at: float | None = None
 
     @property
     def pid(self) -> int | None:
         """Its process id; None while there is none."""
         return None if self._process is None else self._process.pid
 
+    def behind(self) -> float:
+        """Return for how many seconds it has owed an answer; 0 when it owes none."""
+        return 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
+
     async def plan(self, cluster: Cluster, waiting: Iterable[Gang]) -> Plans:
         """Return the plans for all gangs, however often the process dies meanwhile. One call at a time."""
         question = pack((cluster, tuple(waiting)))
+        self._asked_at = time.monotonic()
         while True:
             try:
                 async with asyncio.timeout(LONGEST_SECONDS):
-                    return await self._ask(question)
+                    answer = await self._ask(question)
             except (OSError, EOFError) as error:
                 # TimeoutError is one of them.
                 _log.warning("the planner's process has failed: %r; another one is started", error)
+            else:
+                self._asked_at = None
+                return answer
             await self.stop()
             await asyncio.sleep(_PAUSE)
 

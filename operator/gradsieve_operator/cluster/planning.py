@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradsieve_operator import decide, placement, resources
+from gradsieve_operator import contract, decide, placement, resources
 from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.planner_process import PlannerProcess
 from gradsieve_operator.cluster.queue import Key
@@ -54,25 +54,36 @@ class Planning:
     Args:
         api: the server.
         answered: called with the namespaces and names of waiting jobs for which there are news.
+        jobs_pods: returns what pods with a job's label hold, by their keys, where others follow all of them;
+            None to follow them here, too. Of changes in these, `pods_changed` is told.
     """
 
-    def __init__(self, api: Api, answered: Callable[[list[Key]], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        answered: Callable[[list[Key]], None],
+        jobs_pods: Callable[[], Mapping[str, placement.Load]] | None,
+    ) -> None:
         self.nodes: Reflector[NodeView] = Reflector(api, path("v1", "nodes"), keep_node, self._ask)
-        unfinished = "status.phase!=Succeeded,status.phase!=Failed"
+        selectors: dict[str, Any] = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+        if jobs_pods is not None:
+            selectors["labelSelector"] = f"!{contract.LABEL_JOB}"
         self.pods: Reflector[placement.Load] = Reflector(
-            api, path("v1", "pods"), placement.Load.parse, self._pods_changed, fieldSelector=unfinished
+            api, path("v1", "pods"), placement.Load.parse, self.pods_changed, **selectors
         )
+        self._jobs_pods: Callable[[], Mapping[str, placement.Load]] = jobs_pods or dict
         self._answered = answered
         self._waiting = Waiting()
         self._asked = asyncio.Event()
         self._promised: dict[str, tuple[float, placement.Load]] = {}
         self._priorities: dict[str, int] = {}
         self._refusals = placement.Refusals()
+        self._process = PlannerProcess()
         self._api = api
 
     async def run(self) -> None:
         """Plan all who wait, once for a burst of changes, until cancelled."""
-        process = PlannerProcess()
+        process = self._process
         try:
             while True:
                 await self._asked.wait()
@@ -84,6 +95,14 @@ class Planning:
                     self._answered([_key(each) for each in self._waiting.planned(gangs, plans)])
         finally:
             await process.stop()
+
+    def ages(self, now: float) -> dict[str, float]:
+        """Return for how many seconds each part has stood still, at ``now`` of the monotonic clock."""
+        return {
+            "watch of nodes": now - self.nodes.heard,
+            "watch of pods": now - self.pods.heard,
+            "planning": self._process.behind(),
+        }
 
     async def learn_priorities(self) -> None:
         """Read the cluster's priority classes."""
@@ -112,7 +131,8 @@ class Planning:
 
         Left out is one of which pods stand: its turn has come already, and looking shows what it lacks.
         """
-        stands = any(f"{job.namespace}/{name}" in self.pods.kept for name in decide.last_pods(job, progress))
+        held = self._held()
+        stands = any(f"{job.namespace}/{name}" in held for name in decide.last_pods(job, progress))
         if not stands and progress.retry_at <= self._api.clock.now():
             self._waiting.join(self._gang(job, progress, decide.first_pods(job, progress)))
             self._ask()
@@ -212,18 +232,24 @@ class Planning:
         """Have all who wait planned anew."""
         self._asked.set()
 
-    def _pods_changed(self) -> None:
+    def pods_changed(self) -> None:
         """End the promises to pods that the watch has shown: they are counted, and no longer once they go."""
-        for key in [key for key in self._promised if key in self.pods.kept]:
+        held = self._held() if self._promised else {}
+        for key in [key for key in self._promised if key in held]:
             del self._promised[key]
         self._ask()
+
+    def _held(self) -> Mapping[str, placement.Load]:
+        """Return what pods hold that are known: key -> load."""
+        return {**self.pods.kept, **self._jobs_pods()}
 
     def _cluster(self, among: Container[str] | None = None) -> placement.Cluster:
         """Return the cluster as it is now, with what was promised; of ``among``, where that is enough."""
         now = time.monotonic()
         self._promised = {key: (until, load) for key, (until, load) in self._promised.items() if now < until}
-        promised = (load for key, (_, load) in self._promised.items() if key not in self.pods.kept)
-        loads: Iterable[placement.Load] = itertools.chain(self.pods.kept.values(), promised)
+        held = self._held()
+        promised = (load for key, (_, load) in self._promised.items() if key not in held)
+        loads: Iterable[placement.Load] = itertools.chain(held.values(), promised)
         nodes = (view.planned for view in self.nodes.kept.values())
         if among is not None:
             loads = (load for load in loads if load.node in among)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,9 @@ from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.observer import Observer, Seen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
+from gradsieve_operator.cluster.secrets import PROVEN_SECONDS
 from gradsieve_operator.cluster.trouble import in_words, let_go, worth_saying
-from gradsieve_operator.decide import Decision, Word, decide
+from gradsieve_operator.decide import Action, Create, Decision, Word, decide
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.status import invalid_status, job_status, troubled_status
 
@@ -67,6 +68,14 @@ class Reconciler:
         self._api, self._cache, self._planning = api, cache, planning
         self._observer, self._executor = observer, executor
         self._memories: dict[Key, tuple[str, Memory]] = {}
+        self._to_be_read: set[Key] = set()
+
+    def read_again(self, jobs: Iterable[Key]) -> None:
+        """Have jobs read before they are first looked at.
+
+        An earlier leader may have written to them a moment ago, and events may be late.
+        """
+        self._to_be_read = set(jobs)
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring one job closer to what its author wants; returns after how many seconds to look again.
@@ -80,9 +89,10 @@ class Reconciler:
             _, memory = self._memories.get(key, ("", Memory()))
             if (pause := memory.not_before - time.monotonic()) > 0.0:
                 return pause
-            if memory.unsure:
+            if memory.unsure or key in self._to_be_read:
                 await self._cache.catch_up(key)
                 memory.unsure = False
+                self._to_be_read.discard(key)
             body = self._cache.job(key)
             if body is None or body["metadata"].get("deletionTimestamp"):
                 self._forget(key)
@@ -125,6 +135,9 @@ class Reconciler:
             # Nothing is awaited until what is found here is taken.
             found = self._planning.places(seen.world.job, seen.world.progress, decision.wanted)
             decision = decide(replace(seen.world, places=found))
+        if memory.secrets_age >= PROVEN_SECONDS and any(map(_makes_pod, decision.actions)):
+            memory.secrets_read_at = None
+            return 0.0
         done = await self._executor.carry_out(decision.actions, seen, memory)
         if self._planning is not None and decision.progress.waiting_since is None:
             self._planning.leave("/".join(key))
@@ -232,6 +245,11 @@ class Reconciler:
         self._memories.pop(key, None)
         metrics.JOBS.forget(key)
         self._cache.forget(key)
+
+
+def _makes_pod(action: Action) -> bool:
+    """Whether an action makes what cannot start without the job's Secrets."""
+    return isinstance(action, Create) and action.manifest["kind"] == "Pod"
 
 
 def _suspended(body: Mapping[str, Any]) -> bool:

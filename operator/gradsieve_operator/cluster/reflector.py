@@ -25,7 +25,8 @@ class Reflector(Generic[Kept]):
         where: path of the collection.
         keep: what to keep of an object; None for objects that are of no interest.
         changed: called after each change of what is kept.
-        told: called with each object that an event brings news of, as it is now, or was when it went.
+        told: called with each object that the first list did not show as it is now, or was when it went.
+        metadata_only: ask for nothing else of the objects.
         query: selectors.
 
     Attributes:
@@ -40,8 +41,10 @@ class Reflector(Generic[Kept]):
         api: Api,
         where: str,
         keep: Callable[[Mapping[str, Any]], Kept | None],
-        changed: Callable[[], None],
+        changed: Callable[[], None] = lambda: None,
         told: Callable[[Kept], None] = lambda _: None,
+        *,
+        metadata_only: bool = False,
         **query: str,
     ) -> None:
         self.store = Store(keep)
@@ -49,7 +52,7 @@ class Reflector(Generic[Kept]):
         self.heard = time.monotonic()
         self.broken = True
         self._api, self._where, self._keep, self._query = api, where, keep, query
-        self._changed, self._told = changed, told
+        self._changed, self._told, self._metadata_only = changed, told, metadata_only
         self._version = ""
 
     @property
@@ -58,14 +61,15 @@ class Reflector(Generic[Kept]):
         return self.store.kept
 
     async def load(self) -> None:
-        """Read the whole collection, as it is when this is called or later.
+        """Read the whole collection, as it is when this is called or later; the first time nobody is told.
 
         Raises:
             ApiError: the server did not answer.
         """
         found: set[str] = set()
-        version, news = "0", []
-        async for page in self._api.pages(self._where, **self._query):
+        version, news, first = "0", [], not self.synced.is_set()
+        pages = self._api.pages(self._where, metadata_only=self._metadata_only, **self._query)
+        async for page in pages:
             version = page["metadata"]["resourceVersion"]
             for item in page.get("items") or ():
                 found.add(key_of(item))
@@ -76,7 +80,7 @@ class Reflector(Generic[Kept]):
         self._version, self.broken = version, False
         self.synced.set()
         self._changed()
-        for kept in news:
+        for kept in () if first else news:
             self._told(kept)
 
     async def run(self) -> None:
@@ -86,9 +90,14 @@ class Reflector(Generic[Kept]):
             try:
                 if not self._version:
                     await self.load()
-                async for event in self._api.watch(
-                    self._where, self._version, opened=self._opened, **self._query
-                ):
+                events = self._api.watch(
+                    self._where,
+                    self._version,
+                    opened=self._opened,
+                    metadata_only=self._metadata_only,
+                    **self._query,
+                )
+                async for event in events:
                     self._version = self._take(event)
                     pause = _FIRST_PAUSE
                 # The server ends a watch after a while; one that ends at once must not become a storm.

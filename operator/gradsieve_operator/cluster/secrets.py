@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.tls import JobContext, context_of
 from gradsieve_operator.decide.world import timestamp
+from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
+
+PROVEN_SECONDS = 30.0
+"""For so long Secrets are as they were read or written, whatever depends on it. They are not watched: to list
+them would be to read all of a namespace's."""
 
 _DELIVERY_SECONDS = 120.0
 """By then nodes have delivered a changed Secret, even if they look only every minute and a half."""
@@ -24,16 +31,21 @@ async def read_secrets(api: Api, job: HorovodJob, memory: Memory) -> None:
     secrets = {}
     for name in resources.secret_names(job):
         found = await api.find(path("v1", "secrets", job.namespace, name))
-        if found is None or not resources.owned(found, job.uid):
-            continue
-        secrets[name] = found
+        if found is not None and resources.owned(found, job.uid):
+            secrets[name] = found
+    await note_secrets(job, memory, secrets)
+
+
+async def note_secrets(job: HorovodJob, memory: Memory, secrets: Mapping[str, Manifest]) -> None:
+    """Take note of the job's Secrets as the server has just shown them, all that there are."""
+    for name, found in secrets.items():
         version = "{uid}/{resourceVersion}".format_map(found["metadata"])
         if memory.contents.get(name, ("", None))[0] != version:
             # Hundreds of certificates take a noticeable time, which the other jobs should not wait for.
             contents = await asyncio.to_thread(resources.read_secret, job, name, found)
             memory.contents[name] = version, contents
     # Not before all are there: of some alone it would follow that the others are lost.
-    memory.secrets, memory.context = secrets, None
+    memory.secrets, memory.context, memory.secrets_read_at = dict(secrets), None, time.monotonic()
     memory.held = resources.held(job, {name: memory.contents[name][1] for name in secrets})
 
 

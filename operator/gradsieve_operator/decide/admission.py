@@ -156,7 +156,8 @@ def _started(world: World, gang: Iterable[Pod]) -> Decision:
         sizes=tuple((group.name, group.replicas) for group in world.job.groups),
         compression=in_force(world)[0],
     )
-    return Decision((Record(progress),), progress, admitted=placed(), again=0.0)
+    # Nothing is done that would have to be recorded first: this is written with the rest of the status.
+    return Decision((), progress, admitted=placed(), again=0.0)
 
 
 def placed() -> Word:

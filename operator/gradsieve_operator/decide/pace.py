@@ -1,4 +1,4 @@
-"""How often the operator listens to coordinators, and writes down what they report."""
+"""How often the operator listens to coordinators, writes down what they report, and looks at Secrets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ class Pace:
         expecting: while ranks run, and something that will be said in a moment is waited for.
         steady: while ranks run and nothing is expected. A job costs one TLS handshake each time.
         telemetry: between two samples that are written to a job's status: each is a write to the API server.
+        secrets: between two readings of the Secrets of a job of which nothing else says that one is damaged.
     """
 
     starting: float = 0.5
     expecting: float = 3.0
     steady: float = 12.0
     telemetry: float = 30.0
+    secrets: float = 600.0

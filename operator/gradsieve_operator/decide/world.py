@@ -28,7 +28,7 @@ _COMMANDS = frozenset({contract.COORDINATOR_COMMAND, contract.AGENT_COMMAND})
 _INITIALIZING = "PodInitializing"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pod:
     """One pod of the job.
 

@@ -29,9 +29,10 @@ class Reconcile:
         """Return what a write is for, whatever job it is of."""
         if write.path.endswith("/status"):
             return self._status(write)
-        if write.method == "POST":
+        if write.path.endswith("/events"):
             return "event"
-        kind = write.path.split("/")[-2]
+        creates = write.method == "POST"
+        kind = write.path.split("/")[-1 if creates else -2]
         what = re.search(r"-(coordinator|worker|operator)", write.name)
         return f"{write.method} {kind} {what[1] if what else ''}".strip()
 
@@ -96,7 +97,7 @@ def test_an_operator_killed_at_each_of_its_writes_leaves_what_it_leaves_undistur
     remains, kinds = undisturbed
     proxy, reconcile, namespace = CuttingProxy(cluster, operator, tmp_path), Reconcile(), places()
     # Before a write where another one belongs to it; after it everywhere.
-    delicate = {kind for kind in kinds if kind.startswith(("record", "report", "DELETE", "PATCH pods"))}
+    delicate = {kind for kind in kinds if kind.startswith(("record", "report", "DELETE", "POST pods"))}
     to_do = {(kind, Cut.AFTER) for kind in kinds} | {(kind, Cut.BEFORE) for kind in delicate}
 
     def choose(write: Write) -> Cut | None:

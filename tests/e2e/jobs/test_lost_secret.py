@@ -1,4 +1,4 @@
-"""The operator's certificate for a running job is lost: it is made again, and no rank notices."""
+"""What a running job's pods rely on is lost or changed: it is put right, and no rank notices."""
 
 import pytest
 from horovod_job import Job, python_group
@@ -48,6 +48,21 @@ def test_ranks_keep_their_processes_while_the_operator_s_secret_is_lost_and_made
     training.patch({"suspend": True})
     training.wait(lambda: training.pods() == {}, 60, "suspended")
     assert training.status()["restartCount"] == 0
+
+
+def test_children_that_lose_their_labels_or_are_deleted_are_put_right(training):
+    label, kinds = "gradsieve.io/job", ("serviceaccount", "configmap", "service", "networkpolicy")
+    for kind in kinds:
+        training.kubectl("label", kind, training.name, f"{label}-")
+
+    def labelled() -> bool:
+        path = r"jsonpath={.metadata.labels.gradsieve\.io/job}"
+        found = [training.kubectl("get", kind, training.name, "-o", path) for kind in kinds]
+        return found == [training.name] * len(kinds)
+
+    training.wait(labelled, 30, "they have their labels again")
+    training.kubectl("delete", "networkpolicy", training.name)
+    training.wait(lambda: f"NetworkPolicy/{training.name}" in training.children(), 15, "it is there again")
 
 
 def trusted(job: Job) -> bool:

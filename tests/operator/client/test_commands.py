@@ -94,8 +94,8 @@ async def test_a_job_is_held_back_until_the_config_map_that_it_owns_is_there(ser
     assert done.returncode == 0, done.stderr
     jobs_there = "/apis/gradsieve.io/v1alpha1/namespaces/research/horovodjobs"
     assert server.writes == [
-        f"POST {jobs_there}",
-        "POST /api/v1/namespaces/research/configmaps",
+        f"POST {jobs_there}/train",
+        "POST /api/v1/namespaces/research/configmaps/train-program",
         f"PATCH {jobs_there}/train",
     ]
     job, program = server.all(JOB)["train"], server.all("v1/configmaps")["train-program"]
