@@ -84,4 +84,7 @@ def _is_refused(event: dict[str, Any]) -> bool:
     if event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid":
         return True
     answer = event.get("responseStatus", {})
-    return answer.get("code") == _FORBIDDEN and "blockOwnerDeletion" in answer.get("message", "")
+    said = answer.get("message", "")
+    # A server that was just told of a kind may not find it yet.
+    found = "no matches for kind" not in said
+    return answer.get("code") == _FORBIDDEN and "blockOwnerDeletion" in said and found

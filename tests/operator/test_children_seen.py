@@ -18,7 +18,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.now, self.told = 100.0, []
-        self.children = Children(None, (None,), self.told.append, lambda: self.now)
+        self.children = Children(None, (None,), self.told.append, lambda: None, lambda: self.now)
         (self.reflector,) = [each for each in self.children.reflectors() if "networkp" in each._where]
 
     def event(self, kind: str, item: dict) -> None:

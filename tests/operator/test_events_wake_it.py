@@ -5,7 +5,7 @@ import asyncio
 import aiohttp
 import horovod_jobs as jobs
 import pytest
-from operator_in_memory import JOB, conditions, running_process, until
+from operator_in_memory import JOB, WOKEN_BY_EVENTS_ONLY, conditions, running_process, until
 
 PODS = "v1/pods"
 POLICY = "gradsieve.io/v1alpha1/compressionpolicies"
@@ -25,7 +25,7 @@ async def operator(server):
     """The operator, which has seen that there is nothing to do."""
     for resource, kind in KINDS.items():
         server.resources[resource] = {"kind": kind, "namespaced": resource not in CLUSTERED, "verbs": VERBS}
-    async with running_process(woken_by_events_only=True) as process:
+    async with running_process(WOKEN_BY_EVENTS_ONLY) as process:
         said = asyncio.create_task(process.stdout.read())
         await until(lambda: KINDS.keys() & watched(server) >= {JOB, POLICY, PODS}, 60)
         yield process

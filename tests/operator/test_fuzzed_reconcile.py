@@ -87,7 +87,8 @@ class Place:
             # The server looks at all earlier requests each time.
             self.server._requests.clear()
             try:
-                await self._cache.load()
+                for each in self._cache.reflectors():
+                    await each.load()
                 await self._operator.reconcile(KEY)
             except Exception as error:  # noqa: BLE001 - what the queue does with it is the queue's
                 self.error = error

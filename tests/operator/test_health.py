@@ -67,18 +67,18 @@ async def test_connections_that_ask_nothing_neither_pile_up_nor_keep_the_kubelet
 async def test_a_running_operator_tells_of_all_its_parts(server, port):
     server.objects[JOB, "research", "digits"] = jobs.body()
     operator = Operator(Options(health=f"127.0.0.1:{port}"))
-    assert operator.ages() == {}, "a replica that waits to lead is well"
+    assert operator.ages() == {}
     await operator.start()
     try:
         _, said = await ask(port)
     finally:
         await operator.stop()
     assert [line.partition(":")[0] for line in said.splitlines()] == [
-        "reconciling",
         "watch of jobs",
         "watch of policies",
         "watch of jobs' pods",
         "watch of jobs' other children",
+        "reconciling",
         "watch of nodes",
         "watch of pods",
         "planning",

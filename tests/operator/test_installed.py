@@ -10,7 +10,8 @@ from gradsieve_operator.cluster.health import serving_health
 from gradsieve_operator.cluster.installed import NotInstalled, check
 
 KINDS = {"resources": [{"name": "horovodjobs"}, {"name": "compressionpolicies"}]}
-LEADS = {"list of jobs": 1.0}
+WAITS = {"watch of jobs": 1.0}
+LEADS = {**WAITS, "reconciling": 1.0}
 
 
 @pytest.fixture
@@ -36,8 +37,8 @@ async def test_a_replica_that_leads_is_an_installation_that_works(checked):
 @pytest.mark.parametrize(
     ("parts", "more", "says"),
     [
-        pytest.param({}, {}, "0 of 1 replicas lead", id="nobody leads"),
-        pytest.param({"list of jobs": 900.0}, {}, "is not well: list of jobs", id="a part has stopped"),
+        pytest.param(WAITS, {}, "0 of 1 replicas lead", id="nobody leads"),
+        pytest.param({"watch of jobs": 900.0}, {}, "is not well: watch of jobs", id="a part has stopped"),
         pytest.param(None, {}, "does not answer", id="no answer"),
         pytest.param(LEADS, {"replicas": 2}, "1 of 2 replicas are ready", id="one is missing"),
         pytest.param(LEADS, {"kinds": {"resources": []}}, "not served: compressionpolicies", id="no kinds"),

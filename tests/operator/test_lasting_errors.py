@@ -100,3 +100,43 @@ async def test_a_running_job_says_why_it_gets_no_replacement(server, broken, soo
         assert conditions(server)["Degraded"]["message"] == SAYS
         broken.clear()
         await until(lambda: len(server.all("v1/pods")) == 3)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'pods is forbidden: User "operator" cannot create resource "pods" in API group ""',
+        'pods "x" is forbidden: no matches for kind "HorovodJob" in version "v1"',
+    ],
+)
+async def test_a_server_that_does_not_know_roles_or_kinds_yet_spoils_no_gang(server, words):
+    refused = []
+
+    def unready(request):
+        if "pods/digits-worker-1" in target(request) and len(refused) < 2:
+            refused.append(target(request))
+            raise kmock_library.KubernetesError(status=403, reason="Forbidden", message=words)
+
+    server.before = unready
+    submit(server)
+    async with running():
+        await until(lambda: len(server.all("v1/pods")) == 3)
+    assert len(refused) == 2
+    assert deleted(server) == []
+
+
+async def test_a_kind_that_the_server_does_not_find_yet_is_no_trouble_worth_saying(server):
+    words = 'services "digits" is forbidden: no matches for kind "HorovodJob" in version "v1"'
+    refused = []
+
+    def unready(request):
+        if "services/digits" in target(request) and len(refused) < 2:
+            refused.append(target(request))
+            raise kmock_library.KubernetesError(status=403, reason="Forbidden", message=words)
+
+    server.before = unready
+    submit(server)
+    async with running():
+        await until(lambda: len(server.all("v1/pods")) == 3)
+    assert len(refused) == 2
+    assert "ReconcileError" not in conditions(server)

@@ -228,3 +228,23 @@ async def test_a_re_check_of_what_is_being_worked_on_is_done_by_that():
         await until(lambda: looks and queue.behind() <= 0.0)
         await asyncio.sleep(0)
     assert len(looks) == 1
+
+
+async def test_what_has_failed_is_tried_again_at_once_when_what_it_failed_by_may_be_over(monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_PAUSE", 3600.0)
+    looks = []
+
+    async def work(key):
+        looks.append(key)
+        if len(looks) == 1:
+            raise ValueError("no watch")
+
+    async with working(work) as queue:
+        queue.add(("a", "b"))
+        await until(lambda: len(looks) == 1)
+        await asyncio.sleep(0.05)
+        queue.hasten()
+        await until(lambda: len(looks) == 2)
+        queue.hasten()
+        await asyncio.sleep(0.05)
+    assert looks == [("a", "b")] * 2

@@ -21,6 +21,7 @@ async def test_the_next_leader_lists_nothing_again_but_reads_each_job_before_it_
         bind(server)
         await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed")
         assert not waiting.done()
+        assert set(first.ages()) - set(second.ages()) == {"reconciling"}
         before, pods = len(list(server)), set(server.all("v1/pods"))
         await first.stop()
         await asyncio.wait_for(waiting, 30)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,27 +30,29 @@ async def running(**options: Any) -> AsyncIterator[Operator]:
         await operator.stop()
 
 
-_WOKEN_BY_EVENTS_ONLY = """
-import kopf.cli
-import gradsieve_operator.cluster.operator as looking
-looking._RESYNC_SECONDS = 3600.0
-kopf.cli.main()
-"""
+WOKEN_BY_EVENTS_ONLY = {"_RESYNC_SECONDS": 3600.0}
+"""Keeps it from looking at all jobs every five minutes."""
 
 
 @contextlib.asynccontextmanager
 async def running_process(
-    *, woken_by_events_only: bool = False, **variables: str
+    constants: Mapping[str, float] | None = None, **variables: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run it as its Deployment does, as a process of its own; its words are the process' output.
 
     Args:
-        woken_by_events_only: keep it from looking at all jobs every five minutes.
+        constants: of the module `operator`, with other values.
         variables: further ones of its environment.
     """
     command = ["-m", "kopf"]
-    if woken_by_events_only:
-        command = ["-c", _WOKEN_BY_EVENTS_ONLY]
+    if constants:
+        lines = [
+            "import kopf.cli",
+            "import gradsieve_operator.cluster.operator as module",
+            *(f"module.{name} = {value}" for name, value in constants.items()),
+            "kopf.cli.main()",
+        ]
+        command = ["-c", "\n".join(lines)]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *command, "run", "--all-namespaces", "--standalone", "-m", "gradsieve_operator"),
         env={

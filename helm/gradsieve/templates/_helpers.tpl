@@ -99,5 +99,5 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
   verbs: [list, watch]
 - apiGroups: [scheduling.k8s.io]
   resources: [priorityclasses]
-  verbs: [list]
+  verbs: [list, watch]
 {{- end }}

@@ -65,6 +65,17 @@ class ApiError(OperatorError):
         return self.status == 409 and self.reason == "AlreadyExists"
 
     @property
+    def passing(self) -> bool:
+        """Whether a refusal may be over in a moment: a server that has just started knows no roles."""
+        no_role = self.status == 403 and ": User " in str(self) and " cannot " in str(self)
+        return no_role or self.unknown_kind
+
+    @property
+    def unknown_kind(self) -> bool:
+        """Whether the server does not find a kind that it was told of a moment ago."""
+        return self.status == 403 and "no matches for kind" in str(self)
+
+    @property
     def refusal(self) -> bool:
         """Whether the server will not have this object: a quota, a webhook, a LimitRange, missing rights."""
         return self.status in _REFUSALS

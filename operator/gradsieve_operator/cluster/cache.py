@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,11 +52,13 @@ class Told:
             is neither Pod nor Secret.
         pod: called with a pod that was, as it is or as it was in the end.
         policy: called with the namespace of a policy that was.
+        recovered: called when a watch that had broken off goes on.
     """
 
     job: Callable[[Key], None]
     pod: Callable[[JobPod], None]
     policy: Callable[[str], None]
+    recovered: Callable[[], None] = lambda: None
 
 
 class Cache:
@@ -82,7 +84,9 @@ class Cache:
 
         def follow(version: str, plural: str, keep: Callable[[Raw], Any], heard: Any, **query: Any) -> Any:
             return {
-                namespace: Reflector(api, path(version, plural, namespace), keep, told=heard, **query)
+                namespace: Reflector(
+                    api, path(version, plural, namespace), keep, told=heard, recovered=told.recovered, **query
+                )
                 for namespace in where
             }
 
@@ -96,21 +100,12 @@ class Cache:
         self._pods: dict[str | None, Reflector[JobPod]] = follow(
             "v1", "pods", self._keep_pod, told.pod, labelSelector=contract.LABEL_JOB
         )
-        self.children = Children(api, where, told.job)
+        self.children = Children(api, where, told.job, told.recovered)
 
-    async def load(self) -> None:
-        """Read everything.
-
-        Raises:
-            ApiError: the server did not answer.
-        """
-        for each in self._all():
-            await each.load()
-        await self.children.load()
-
-    def work(self) -> list[Coroutine[None, None, None]]:
-        """Return what keeps the copies up to date."""
-        return [*(each.run() for each in self._all()), *self.children.work()]
+    def reflectors(self) -> list[Reflector[Any]]:
+        """Return what follows the server, kind by kind."""
+        kinds = (self._jobs, self._policies, self._pods)
+        return [*(each for kind in kinds for each in kind.values()), *self.children.reflectors()]
 
     def ages(self, now: float) -> dict[str, float]:
         """Return for how many seconds nothing was heard of each kind, at ``now`` of the monotonic clock."""
@@ -215,9 +210,6 @@ class Cache:
         kept = _in(self._pods, job[0]).kept
         self._of_job[job] = {name for name in self._of_job[job] if name in kept}
         return sorted(self._of_job[job])
-
-    def _all(self) -> list[Reflector[Any]]:
-        return [*self._jobs.values(), *self._policies.values(), *self._pods.values()]
 
     def _keep_pod(self, raw: Raw) -> JobPod | None:
         metadata = raw["metadata"]

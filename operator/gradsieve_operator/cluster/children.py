@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gradsieve_operator import contract
@@ -48,6 +48,7 @@ class Children:
         api: the server.
         namespaces: that are followed; None for all.
         told: called with the key of a job of which a child was made, changed or deleted by others.
+        recovered: called when a watch that had broken off goes on.
         clock: seconds that only grow.
     """
 
@@ -56,6 +57,7 @@ class Children:
         api: Api,
         namespaces: Sequence[str | None],
         told: Callable[[Key], None],
+        recovered: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -67,6 +69,7 @@ class Children:
                     path(version, plural, namespace),
                     _keep,
                     told=lambda child: told(child.key),
+                    recovered=recovered,
                     metadata_only=True,
                     labelSelector=contract.LABEL_JOB,
                 )
@@ -78,19 +81,6 @@ class Children:
     def reflectors(self) -> list[Reflector[Child]]:
         """Return what follows them."""
         return [each for places in self._kinds.values() for each in places.values()]
-
-    async def load(self) -> None:
-        """Read all of them.
-
-        Raises:
-            ApiError: the server did not answer.
-        """
-        for each in self.reflectors():
-            await each.load()
-
-    def work(self) -> list[Coroutine[None, None, None]]:
-        """Return what keeps the copies up to date."""
-        return [each.run() for each in self.reflectors()]
 
     def standing(self, job: Key, uid: str) -> frozenset[tuple[str, str]]:
         """Return kind and name of the children of the job with ``uid`` that are as they were applied.

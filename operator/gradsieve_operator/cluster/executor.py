@@ -215,10 +215,11 @@ class Executor:
 
     def _final(self, error: ApiError, seen: Seen, memory: Memory) -> bool:
         """Whether it makes no sense, or has made none for a while, to try again at once."""
-        if not error.refusal and memory.failing_since is None:
+        at_once = error.refusal and not error.passing
+        if not at_once and memory.failing_since is None:
             memory.failing_since = seen.world.now
         now, since = self._api.clock.now(), memory.failing_since
-        return error.refusal or (since is not None and now - since >= _FAILING_SECONDS)
+        return at_once or (since is not None and now - since >= _FAILING_SECONDS)
 
 
 def _owner(found: Manifest) -> str:

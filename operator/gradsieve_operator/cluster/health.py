@@ -16,6 +16,9 @@ LONGEST_SECONDS = 180.0
 UNHEARD_SECONDS = 30.0
 """A replica that has not reached the API server for so long could not take over."""
 
+RECONCILING = "reconciling"
+"""The part that only a replica has that leads."""
+
 MOST_CONNECTIONS = 64
 _SETTLED_SECONDS = 0.05
 

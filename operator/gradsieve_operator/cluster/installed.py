@@ -11,6 +11,7 @@ import aiohttp
 from gradsieve_operator import contract
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.health import RECONCILING
 from gradsieve_operator.errors import OperatorError
 
 DEADLINE_SECONDS = 90.0
@@ -60,7 +61,7 @@ async def check(api: Api, service: str, port: int, replicas: int) -> str:
 
 
 async def _leads(address: str, port: int) -> bool:
-    """Return whether this replica works: one that waits to lead has no parts that could stand still."""
+    """Return whether this replica works on jobs, and does not only wait to lead."""
     timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS)
     host = f"[{address}]" if ":" in address else address
     try:
@@ -71,7 +72,7 @@ async def _leads(address: str, port: int) -> bool:
             said = await answer.text()
             if not answer.ok:
                 raise NotInstalled(f"{address} is not well: {said}")
-            return said != "ok\n"
+            return any(line.startswith(f"{RECONCILING}:") for line in said.splitlines())
     except (aiohttp.ClientError, TimeoutError) as error:
         raise NotInstalled(f"{address} does not answer: {error}") from error
 

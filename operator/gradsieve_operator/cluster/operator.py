@@ -20,7 +20,7 @@ from gradsieve_operator.cluster.cache import Cache, JobPod, Told
 from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.fence import Fence
-from gradsieve_operator.cluster.health import serving_health
+from gradsieve_operator.cluster.health import RECONCILING, serving_health
 from gradsieve_operator.cluster.lease import Lease, LeaseLost
 from gradsieve_operator.cluster.observer import Observer
 from gradsieve_operator.cluster.planning import Planning
@@ -35,12 +35,10 @@ from gradsieve_operator.status import not_later, recall, waiting_since
 
 LEASE = "gradsieve-operator"
 SYNC_SECONDS = 60.0
-"""Longest wait for the first lists of nodes and pods."""
+"""Longest wait for the first lists."""
 
 _RESYNC_SECONDS = 300.0
 """All jobs are looked at so often, whatever was forgotten."""
-
-_PRIORITIES_SECONDS = 30.0
 
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 60.0
 """Of the intervals that may be set: a sample that is older than a minute is called stale."""
@@ -132,8 +130,7 @@ class Operator:
         """Read everything, wait to be the leader, and begin; when that fails, let go of everything.
 
         Raises:
-            TimeoutError: the API server did not show nodes and pods in time.
-            ApiError: it did not show jobs, policies and their pods.
+            TimeoutError: the API server did not show in time all that has to be known.
         """
         try:
             await self._start()
@@ -154,19 +151,18 @@ class Operator:
         neighbours = Neighbours(
             options.namespace, (("app.kubernetes.io/name", options.application),), options.cidrs
         )
-        # A replica that waits to lead has all of this in hand when its turn comes.
-        cache = Cache(self._api, options.namespaces, Told(self._job_seen, self._pod_seen, self._policy_seen))
-        await cache.load()
-        self._cache = cache
-        for work in cache.work():
-            self._spawn(work)
+        told = Told(self._job_seen, self._pod_seen, self._policy_seen, self.queue.hasten)
+        self._cache = cache = Cache(self._api, options.namespaces, told)
+        reflectors = cache.reflectors()
         if options.sees_nodes:
             self._planning = Planning(self._api, self._answered, None if options.namespaces else cache.loads)
-            self._spawn(self._planning.nodes.run())
-            self._spawn(self._planning.pods.run())
-            async with asyncio.timeout(SYNC_SECONDS):
-                await self._planning.nodes.synced.wait()
-                await self._planning.pods.synced.wait()
+            reflectors += self._planning.reflectors()
+        for each in reflectors:
+            self._spawn(each.run())
+        # A replica that waits to lead has all of this in hand when its turn comes.
+        async with asyncio.timeout(SYNC_SECONDS):
+            for each in reflectors:
+                await each.synced.wait()
         if options.namespace:
             self._lease = Lease(self._api, options.namespace, LEASE, options.identity)
             await self._lease.acquire()
@@ -181,7 +177,6 @@ class Operator:
         if self._planning is not None:
             await self._line_up(self._planning, cache)
             self._spawn(self._planning.run())
-            self._spawn(self._follow_priorities(self._planning))
         self._spawn(self.queue.run())
         self._spawn(self._recheck(cache))
 
@@ -196,11 +191,13 @@ class Operator:
         await self._stack.aclose()
 
     def ages(self) -> dict[str, float]:
-        """Return for how many seconds each part has stood still; nothing before everything has been read."""
+        """Return for how many seconds each part has stood still; nothing before there are any."""
         if self._cache is None:
             return {}
         now = time.monotonic()
-        ages = {"reconciling": self.queue.behind(), **self._cache.ages(now)}
+        ages = self._cache.ages(now)
+        if self._reconciler is not None:
+            ages[RECONCILING] = self.queue.behind()
         if self._planning is not None:
             ages |= self._planning.ages(now)
         return ages
@@ -247,7 +244,6 @@ class Operator:
 
         Nobody may slip past them, nor one of them past another, because we have just started.
         """
-        await planning.learn_priorities()
         for body in cache.jobs():
             if waiting_since(body.get("status") or {}) is not None:
                 # What is wrong with a job is said when it is looked at.
@@ -258,14 +254,6 @@ class Operator:
                         # Should it be gone, looking is what takes it out of the line.
                         self.queue.add(_key(body))
                 await asyncio.sleep(0)
-
-    async def _follow_priorities(self, planning: Planning) -> None:
-        while True:
-            await asyncio.sleep(_PRIORITIES_SECONDS)
-            try:
-                await planning.learn_priorities()
-            except ApiError as error:
-                _log.warning("priority classes could not be listed: %s", error)
 
     async def _recheck(self, cache: Cache) -> None:
         while True:

@@ -71,12 +71,13 @@ class Planning:
         self.pods: Reflector[placement.Load] = Reflector(
             api, path("v1", "pods"), placement.Load.parse, self.pods_changed, **selectors
         )
+        classes = path("scheduling.k8s.io/v1", "priorityclasses")
+        self.priorities: Reflector[int] = Reflector(api, classes, lambda raw: int(raw["value"]))
         self._jobs_pods: Callable[[], Mapping[str, placement.Load]] = jobs_pods or dict
         self._answered = answered
         self._waiting = Waiting()
         self._asked = asyncio.Event()
         self._promised: dict[str, tuple[float, placement.Load]] = {}
-        self._priorities: dict[str, int] = {}
         self._refusals = placement.Refusals()
         self._process = PlannerProcess()
         self._api = api
@@ -96,6 +97,10 @@ class Planning:
         finally:
             await process.stop()
 
+    def reflectors(self) -> list[Reflector[Any]]:
+        """Return what follows the server, kind by kind."""
+        return [self.nodes, self.pods, self.priorities]
+
     def ages(self, now: float) -> dict[str, float]:
         """Return for how many seconds each part has stood still, at ``now`` of the monotonic clock."""
         return {
@@ -104,14 +109,9 @@ class Planning:
             "planning": self._process.behind(),
         }
 
-    async def learn_priorities(self) -> None:
-        """Read the cluster's priority classes."""
-        found = await self._api.get(path("scheduling.k8s.io/v1", "priorityclasses"))
-        self._priorities = {item["metadata"]["name"]: item["value"] for item in found.get("items") or ()}
-
     def priority(self, class_name: str | None) -> int:
         """Return the value of a priority class; 0 for none, and for one that is not known."""
-        return self._priorities.get(class_name or "", 0)
+        return self.priorities.kept.get(f"/{class_name}", 0)
 
     def states(self) -> dict[str, decide.Node]:
         """Return what losses are judged by: name of a node -> its state."""

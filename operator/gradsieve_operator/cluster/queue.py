@@ -59,6 +59,11 @@ class WorkQueue:
             self._cancel_timer(key)
             self._put(key, self._rechecks)
 
+    def hasten(self) -> None:
+        """Have those worked on again at which ``work`` has failed: what it failed by may be over."""
+        for key in list(self._failures):
+            self.recheck(key)
+
     @contextlib.asynccontextmanager
     async def parked(self) -> AsyncIterator[None]:
         """Let another key be worked on while ``work`` waits for what may not answer; its own stays busy."""

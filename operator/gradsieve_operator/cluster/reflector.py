@@ -26,6 +26,7 @@ class Reflector(Generic[Kept]):
         keep: what to keep of an object; None for objects that are of no interest.
         changed: called after each change of what is kept.
         told: called with each object that the first list did not show as it is now, or was when it went.
+        recovered: called when what had broken off goes on.
         metadata_only: ask for nothing else of the objects.
         query: selectors.
 
@@ -44,6 +45,7 @@ class Reflector(Generic[Kept]):
         changed: Callable[[], None] = lambda: None,
         told: Callable[[Kept], None] = lambda _: None,
         *,
+        recovered: Callable[[], None] = lambda: None,
         metadata_only: bool = False,
         **query: str,
     ) -> None:
@@ -52,7 +54,8 @@ class Reflector(Generic[Kept]):
         self.heard = time.monotonic()
         self.broken = True
         self._api, self._where, self._keep, self._query = api, where, keep, query
-        self._changed, self._told, self._metadata_only = changed, told, metadata_only
+        self._changed, self._told, self._recovered = changed, told, recovered
+        self._metadata_only = metadata_only
         self._version = ""
 
     @property
@@ -77,11 +80,12 @@ class Reflector(Generic[Kept]):
                 news += [] if kept is None else [kept]
             self.heard = time.monotonic()
         news += self.store.sweep(found, int(version))
-        self._version, self.broken = version, False
+        self._version = version
         self.synced.set()
         self._changed()
         for kept in () if first else news:
             self._told(kept)
+        self._current()
 
     async def run(self) -> None:
         """Keep the copy up to date until cancelled."""
@@ -93,7 +97,7 @@ class Reflector(Generic[Kept]):
                 events = self._api.watch(
                     self._where,
                     self._version,
-                    opened=self._opened,
+                    opened=self._current,
                     metadata_only=self._metadata_only,
                     **self._query,
                 )
@@ -111,9 +115,11 @@ class Reflector(Generic[Kept]):
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _opened(self) -> None:
-        """A watch has begun, which brings what has changed since the last event."""
-        self.broken = False
+    def _current(self) -> None:
+        """A list is complete, or a watch has begun, which brings what has changed since the last event."""
+        if self.broken:
+            self.broken = False
+            self._recovered()
 
     def _take(self, event: Mapping[str, Any]) -> str:
         self.heard = time.monotonic()

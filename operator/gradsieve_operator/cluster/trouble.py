@@ -29,7 +29,7 @@ def worth_saying(error: Exception, memory: Memory) -> bool:
     """Whether the same will go wrong again: all but calls that the API server has failed for a moment."""
     if memory.troubled_since is None:
         memory.troubled_since = time.monotonic()
-    passing = isinstance(error, ApiError) and not error.refusal
+    passing = isinstance(error, ApiError) and (error.unknown_kind or not error.refusal)
     return not passing or time.monotonic() - memory.troubled_since >= _LASTING_SECONDS
 
 

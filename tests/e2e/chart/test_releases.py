@@ -13,12 +13,14 @@ import yaml
 from cluster.external import ExternalCluster, skip
 from helm_chart import CHART, MANIFESTS, NAMESPACE, ROOT, helm
 from horovod_job import Job, idle_group, idle_program, python_group
+from manifests import operator_roles
 
 pytestmark = pytest.mark.timeout(420)
 PLAIN = Path(__file__).parent / "plain_before_the_chart"
 PLAIN_CRDS = ROOT / "tests/operator/crds_of_0.1.0"
 CRD = "horovodjobs.gradsieve.io"
 FIELDS = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runPolicy/properties"
+STAND_IN = "gradsieve-stand-in"
 RELEASE, OTHER = "gradsieve", "tenants"
 ELSEWHERE = "tenants-system"
 TRAIN = """
@@ -28,6 +30,18 @@ while not os.path.exists("/tmp/end"):
 """
 SECONDS = 180
 WAIT = ("--wait", f"--timeout={SECONDS}s")
+
+
+def stand_in():
+    """What the present operator may do, for the image that stands in for that version's own."""
+    [role] = operator_roles("ClusterRole")
+    named = {"apiVersion": role["apiVersion"], "metadata": {"name": STAND_IN}}
+    account = {"kind": "ServiceAccount", "name": "gradsieve-operator", "namespace": NAMESPACE}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": STAND_IN}
+    return [
+        {**named, "kind": "ClusterRole", "rules": role["rules"]},
+        {**named, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [account]},
+    ]
 
 
 class Operator:
@@ -56,6 +70,7 @@ class Operator:
         """Install it as the documentation said before there was a chart."""
         self.kubectl("apply", "-f", str(PLAIN_CRDS))
         self.kubectl("apply", "-f", str(PLAIN / "namespace.yaml"), "-f", str(PLAIN / "rbac.yaml"))
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(stand_in()))
         deployment = yaml.safe_load((PLAIN / "operator.yaml").read_text())
         container = deployment["spec"]["template"]["spec"]["containers"][0]
         container["image"] = self._cluster.operator_image
@@ -161,6 +176,8 @@ def test_helm_takes_over_what_plain_manifests_installed(operator, training, unno
     assert operator.definition_has("denseBytesPerStep", of="/status/telemetry")
     assert operator.pods().isdisjoint(plain)
     assert len(operator.pods()) == 2
+    # From here on it has the chart's rights alone.
+    operator.kubectl("delete", "clusterrole,clusterrolebinding", STAND_IN)
 
 
 def test_helm_test_finds_an_operator_that_leads(operator, training, unnoticed):

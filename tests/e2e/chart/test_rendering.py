@@ -122,8 +122,7 @@ def test_namespaced_it_may_do_in_the_listed_namespaces_what_it_may_do_everywhere
     roles = of(narrow, "Role", "gradsieve-operator-jobs")
     assert {role["metadata"]["namespace"] for role in roles} == {"red", "blue"}
     [planner] = of(narrow, "ClusterRole", "gradsieve-operator-gradsieve-system")
-    kopf_s = {("apiextensions.k8s.io", "customresourcedefinitions", verb) for verb in ("list", "watch")}
-    assert rights([*roles, planner]) == rights(of(wide, "ClusterRole", "gradsieve-operator")) - kopf_s
+    assert rights([*roles, planner]) == rights(of(wide, "ClusterRole", "gradsieve-operator"))
 
 
 def test_namespaced_the_whole_cluster_is_only_read_and_no_secret_of_it():
@@ -134,6 +133,7 @@ def test_namespaced_the_whole_cluster_is_only_read_and_no_secret_of_it():
         ("", "pods", "list"),
         ("", "pods", "watch"),
         ("scheduling.k8s.io", "priorityclasses", "list"),
+        ("scheduling.k8s.io", "priorityclasses", "watch"),
     }
 
 

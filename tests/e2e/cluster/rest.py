@@ -77,4 +77,21 @@ class Rest:
             connection.close()
 
     def _connect(self, timeout: float) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(self._host, timeout=timeout, context=self._tls)
+        return _Connection(self._host, timeout=timeout, context=self._tls)
+
+
+class _Connection(http.client.HTTPSConnection):
+    """A connection that leaks nothing when the server is killed before it has begun with TLS.
+
+    Python 3.11 does not close the socket then, and says later that nobody has.
+    """
+
+    def connect(self) -> None:
+        """Connect, and begin with TLS if the server is still there."""
+        http.client.HTTPConnection.connect(self)
+        try:
+            self.sock.getpeername()
+        except OSError:
+            self.close()
+            raise
+        self.sock = self._context.wrap_socket(self.sock, server_hostname=self.host)
