@@ -123,3 +123,18 @@ async def test_any_word_of_the_server_counts_as_life(monkeypatch, kind):
         before = reflector.heard
         await until(lambda: len(server.asked) == 2)
         assert reflector.heard > before
+
+
+async def test_what_a_new_schema_fills_in_is_seen_once_the_watch_has_ended(monkeypatch):
+    monkeypatch.setattr("gradsieve_operator.cluster.reflector._FIRST_PAUSE", 0.01)
+    server = Server([[page("7", item("x", "1"))], [page("7", item("x", "1", filled="in"))]], [[]])
+    told: list[dict] = []
+    reflector = Reflector(
+        server, "/api/v1/things", lambda raw: raw["metadata"]["labels"], told=told.append, relist=True
+    )
+    task = asyncio.create_task(reflector.run())
+    try:
+        await until(lambda: told == [{"filled": "in"}])
+    finally:
+        task.cancel()
+    assert reflector.kept == {"a/x": {"filled": "in"}}

@@ -92,10 +92,14 @@ class Cache:
 
         gradsieve = contract.API_VERSION
         self._jobs: dict[str | None, Reflector[Manifest]] = follow(
-            gradsieve, contract.JOB_PLURAL, _trimmed, lambda body: told.job(_key(body))
+            gradsieve, contract.JOB_PLURAL, _trimmed, lambda body: told.job(_key(body)), relist=True
         )
         self._policies: dict[str | None, Reflector[Manifest]] = follow(
-            gradsieve, contract.POLICY_PLURAL, _trimmed, lambda body: told.policy(_key(body)[0])
+            gradsieve,
+            contract.POLICY_PLURAL,
+            _trimmed,
+            lambda body: told.policy(_key(body)[0]),
+            relist=True,
         )
         self._pods: dict[str | None, Reflector[JobPod]] = follow(
             "v1", "pods", self._keep_pod, told.pod, labelSelector=contract.LABEL_JOB

@@ -27,6 +27,8 @@ class Reflector(Generic[Kept]):
         changed: called after each change of what is kept.
         told: called with each object that the first list did not show as it is now, or was when it went.
         recovered: called when what had broken off goes on.
+        relist: list again whenever a watch has ended, as it does when the kind gets another schema: there is
+            no event of what that fills in.
         metadata_only: ask for nothing else of the objects.
         query: selectors.
 
@@ -46,6 +48,7 @@ class Reflector(Generic[Kept]):
         told: Callable[[Kept], None] = lambda _: None,
         *,
         recovered: Callable[[], None] = lambda: None,
+        relist: bool = False,
         metadata_only: bool = False,
         **query: str,
     ) -> None:
@@ -55,7 +58,7 @@ class Reflector(Generic[Kept]):
         self.broken = True
         self._api, self._where, self._keep, self._query = api, where, keep, query
         self._changed, self._told, self._recovered = changed, told, recovered
-        self._metadata_only = metadata_only
+        self._relist, self._metadata_only = relist, metadata_only
         self._version = ""
 
     @property
@@ -106,10 +109,12 @@ class Reflector(Generic[Kept]):
                     pause = _FIRST_PAUSE
                 # The server ends a watch after a while; one that ends at once must not become a storm.
                 await asyncio.sleep(_FIRST_PAUSE)
+                self._version = "" if self._relist else self._version
             except ApiError as error:
                 self.broken = True
-                if error.status == 410:
+                if error.status == 410 or self._relist:
                     self._version = ""
+                if error.status == 410:
                     continue
                 _log.warning("%s: %s; again in %.1f s", self._where, error, pause)
                 await asyncio.sleep(pause)

@@ -40,14 +40,20 @@ class Store(Generic[Kept]):
         self._gone: dict[str, tuple[int, float]] = {}
 
     def put(self, item: Raw) -> bool:
-        """Take an object as it is now, or was a moment ago; returns whether that was news."""
+        """Take an object as it is now, or was a moment ago; returns whether that was news.
+
+        What has been stored once may be shown in another way later: a new schema fills in new defaults.
+        """
         key, version = key_of(item), version_of(item)
         gone, _ = self._gone.get(key, (-1, 0.0))
-        if version <= self._versions.get(key, -1) or version <= gone:
+        known = self._versions.get(key, -1)
+        if version < known or version <= gone:
+            return False
+        kept = self._keep(item)
+        if version == known and kept == self.kept.get(key):
             return False
         self._gone.pop(key, None)
         self._versions[key] = version
-        kept = self._keep(item)
         if kept is None:
             self.kept.pop(key, None)
         else:
