@@ -29,6 +29,19 @@ def soon(monkeypatch):
     monkeypatch.setattr(module, "_FAILING_SECONDS", 1.0)
 
 
+def refuse_twice(server, part: str, words: str) -> list[str]:
+    """Have the first two writes to paths with ``part`` refused; returns those, as they come."""
+    refused = []
+
+    def unready(request):
+        if part in target(request) and len(refused) < 2:
+            refused.append(target(request))
+            raise kmock_library.KubernetesError(status=403, reason="Forbidden", message=words)
+
+    server.before = unready
+    return refused
+
+
 def deleted(server) -> list[str]:
     return [write.rpartition("/")[2] for write in server.writes if write.startswith("DELETE")]
 
@@ -110,14 +123,7 @@ async def test_a_running_job_says_why_it_gets_no_replacement(server, broken, soo
     ],
 )
 async def test_a_server_that_does_not_know_roles_or_kinds_yet_spoils_no_gang(server, words):
-    refused = []
-
-    def unready(request):
-        if "pods/digits-worker-1" in target(request) and len(refused) < 2:
-            refused.append(target(request))
-            raise kmock_library.KubernetesError(status=403, reason="Forbidden", message=words)
-
-    server.before = unready
+    refused = refuse_twice(server, "pods/digits-worker-1", words)
     submit(server)
     async with running():
         await until(lambda: len(server.all("v1/pods")) == 3)
@@ -127,14 +133,7 @@ async def test_a_server_that_does_not_know_roles_or_kinds_yet_spoils_no_gang(ser
 
 async def test_a_kind_that_the_server_does_not_find_yet_is_no_trouble_worth_saying(server):
     words = 'services "digits" is forbidden: no matches for kind "HorovodJob" in version "v1"'
-    refused = []
-
-    def unready(request):
-        if "services/digits" in target(request) and len(refused) < 2:
-            refused.append(target(request))
-            raise kmock_library.KubernetesError(status=403, reason="Forbidden", message=words)
-
-    server.before = unready
+    refused = refuse_twice(server, "services/digits", words)
     submit(server)
     async with running():
         await until(lambda: len(server.all("v1/pods")) == 3)
