@@ -205,7 +205,8 @@ class Executor:
             secrets = resources.renewed_secrets(job, memory.secrets, lost, made, now)
         else:
             secrets = resources.certificate_secrets(job, made)
-        written = {}
+        # Should a write fail, what is there is read before the next one.
+        written, memory.secrets_read_at = {}, None
         for secret in secrets:
             name = secret["metadata"]["name"]
             known = memory.secrets.get(name)

@@ -97,7 +97,7 @@ class Observer:
         found, now = self._cache.pods((job.namespace, job.name), job.uid), self._api.clock.now()
         departed = memory.last_seen.listed(found)
         pods, surplus = part_surplus(found, progress)
-        if progress.generation and memory.secrets_age >= self._pace.secrets:
+        if (progress.generation or memory.secrets) and memory.secrets_age >= self._pace.secrets:
             # Before pods are begun there are none yet; what an operator has left that was killed is replaced.
             await read_secrets(self._api, job, memory)
         held, leader = memory.held, _leader(pods) if _speaks(job, progress) else None
