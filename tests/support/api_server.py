@@ -65,6 +65,9 @@ class ApiServer(kmock.KubernetesEmulator):
         key = (request.resource, request.namespace, request.name or body.get("metadata", {}).get("name"))
         found = self.objects[key] if key in self.objects and not self.objects[key].deleted else None
         applies = "apply-patch" in request.headers.get("Content-Type", "")
+        uid = body.get("metadata", {}).get("uid")
+        if method == "PATCH" and uid and uid != (found["metadata"].get("uid") if found else ""):
+            raise kmock.KubernetesError(status=409, reason="Conflict", message="another uid")
         if found is None and (method == "POST" or applies):
             self._stamp(body["metadata"])
             self.objects[key] = body
