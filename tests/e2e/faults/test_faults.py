@@ -1,15 +1,21 @@
 """Whatever happens to the cluster, jobs become what they were to become, and no invariant is broken."""
 
+import os
+import random
 import time
+from functools import partial
 from http import HTTPStatus
 
 import pytest
+from cluster_faults import all_faults
 from history import living
+from soak import SIMULATED, Soak
 from watched_job import WatchedJob
 
 pytestmark = pytest.mark.timeout(600)
 MINUTES = 300.0
-FAULT_SECONDS = 8
+SOAK_SECONDS, FAULT_SECONDS = 180, 8
+SEED = "GRADSIEVE_SOAK_SEED"
 
 
 @pytest.fixture
@@ -138,3 +144,20 @@ def at_another(job: WatchedJob, lost: dict) -> bool:
     return bool(pods) and all(
         pod["spec"].get("nodeName") not in (None, lost["spec"]["nodeName"]) for pod in pods
     )
+
+
+def test_jobs_that_live_at_random_survive_faults_at_random(
+    cluster, proxy, replicas, onlooker, record_property, capsys
+):
+    """The short form of `make soak`."""
+    seed = int(os.environ.get(SEED) or random.SystemRandom().randrange(10**6))
+    record_property("seed", seed)
+    with capsys.disabled():
+        print(f"\nseed {seed} ({SEED} repeats it)")
+        cluster.simulate_nodes(SIMULATED)
+        soak = Soak(cluster, onlooker, seed, print)
+        soak.run(lambda: soak.at_random(partial(all_faults, cluster, proxy, replicas), SOAK_SECONDS))
+    record_property("jobs", sum(soak.jobs.values()))
+    record_property("faults", sum(soak.faults.values()))
+    assert len(soak.faults) >= 3
+    assert sum(soak.jobs.values()) >= 5
