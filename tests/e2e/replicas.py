@@ -34,6 +34,7 @@ class Replicas:
         self._cluster, self._kubeconfig, self._folder = cluster, kubeconfig, folder
         self._lock, self._over = threading.Lock(), threading.Event()
         self.restarts = 0
+        self._gone: set[str] = set()
         self._processes = {
             name: OperatorProcess(cluster, folder / f"operator-{name}", clock=folder / f"clock-{name}")
             for name in NAMES
@@ -71,6 +72,17 @@ class Replicas:
             self._processes[name].signal(signal.SIGKILL)
 
     @contextmanager
+    def without(self, name: str) -> Iterator[None]:
+        """Kill one, and do not start it again meanwhile, as if its node had gone."""
+        with self._lock:
+            self._gone.add(name)
+            self._processes[name].signal(signal.SIGKILL)
+        try:
+            yield
+        finally:
+            self._gone.discard(name)
+
+    @contextmanager
     def held(self, name: str) -> Iterator[None]:
         """Keep one from doing anything: it goes on later as if no time had passed."""
         self._processes[name].signal(signal.SIGSTOP)
@@ -99,7 +111,7 @@ class Replicas:
         while not self._over.wait(_LOOK_SECONDS):
             with self._lock:
                 for name, process in self._processes.items():
-                    if process.ended():
+                    if process.ended() and name not in self._gone:
                         self.restarts += 1
                         self._start(name)
 

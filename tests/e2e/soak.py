@@ -31,7 +31,7 @@ from soak_jobs import Author
 _AUTHORS = ("train", "idle", "idle", "played", "played", "played", "played")
 """Kinds of the jobs that each author makes. Ranks cost a machine most, simulated pods next to nothing."""
 
-SIMULATED = tuple(f"played-{number}" for number in range(1, 7))
+_SIMULATED = tuple(f"played-{number}" for number in range(1, 7))
 """Names of simulated nodes."""
 
 _CALM_SECONDS = (8.0, 15.0)
@@ -43,21 +43,27 @@ _END_SECONDS = 240.0
 _PAUSE = 0.3
 
 
+def another_seed() -> int:
+    """Return a seed by chance."""
+    return random.SystemRandom().randrange(10**6)
+
+
 class Soak:
     """One run.
 
     Args:
-        cluster: where the jobs are.
+        cluster: where the jobs are; it gets simulated nodes for some of them.
         onlooker: judges; what happens in its namespace is what this does.
         seed: of all that happens at random.
-        say: is told what happens.
+        say: is told what happens, the seed first.
 
     Attributes:
         faults: how often each has happened.
     """
 
     def __init__(self, cluster: Cluster, onlooker: Onlooker, seed: int, say: Callable[[str], None]) -> None:
-        self._onlooker, self._chance, self._say = onlooker, random.Random(seed), say
+        self._cluster, self._onlooker = cluster, onlooker
+        self._seed, self._chance, self._say = seed, random.Random(seed), say
         self._authors = [
             Author(cluster, onlooker, random.Random(f"{seed} {number}"), number, kind)
             for number, kind in enumerate(_AUTHORS)
@@ -70,14 +76,20 @@ class Soak:
         """How many jobs have ended in which way."""
         return sum((author.lived for author in self._authors), Counter())
 
-    def run(self, disturb: Callable[[], None]) -> None:
-        """Let jobs live for as long as ``disturb`` takes, and then come to their ends.
+    def run(self, faults: Callable[[random.Random], list[Fault]], seconds: float) -> None:
+        """Let jobs live under faults for so long, and then come to their ends.
+
+        Args:
+            faults: returns all that may happen, given what chooses at random.
+            seconds: how long faults happen.
 
         Raises:
             AssertionError: an invariant was broken, or a job has not become what it was to become.
         """
+        self._say(f"seed {self._seed}")
+        self._cluster.simulate_nodes(_SIMULATED)
         with ThreadPoolExecutor() as thread:
-            disturbing = thread.submit(disturb)
+            disturbing = thread.submit(self._disturb, faults, seconds)
             try:
                 self._live(disturbing)
             finally:
@@ -85,7 +97,7 @@ class Soak:
             disturbing.result()
         self._onlooker.settle()
 
-    def at_random(self, faults: Callable[[random.Random], list[Fault]], seconds: float) -> None:
+    def _disturb(self, faults: Callable[[random.Random], list[Fault]], seconds: float) -> None:
         """Let one fault happen after the other for so long, all of them before any comes again."""
         began, left = time.monotonic(), []
         while time.monotonic() - began < seconds:
@@ -121,20 +133,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="of an earlier run; at random without it")
     parser.add_argument("--logs", type=Path, help="a folder that keeps history, journal and logs")
     chosen = parser.parse_args()
-    seed = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
-    print(f"seed {seed}", flush=True)
+    seed = another_seed() if chosen.seed is None else chosen.seed
     with ExitStack() as stack:
         folder = chosen.logs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         cluster = stack.enter_context(Cluster.start(nodes=3, name="soak"))
-        cluster.simulate_nodes(SIMULATED)
         proxy = FaultProxy(cluster, folder)
         stack.enter_context(proxy.serving())
         replicas: Replicas = stack.enter_context(running_replicas(cluster, proxy.kubeconfig, folder))
         onlooker = stack.enter_context(onlooking_at_a_namespace(cluster, folder))
         soak = Soak(cluster, onlooker, seed, lambda line: print(line, flush=True))
-        faults = partial(all_faults, cluster, proxy, replicas)
-        soak.run(lambda: soak.at_random(faults, 60 * chosen.minutes))
+        soak.run(partial(all_faults, cluster, proxy, replicas), 60 * chosen.minutes)
         print(f"seed {seed}: no invariant was broken")
         print(f"jobs: {dict(soak.jobs)}\nfaults: {dict(soak.faults)}")
         print(f"requests troubled: {proxy.troubled}; operators ended: {replicas.restarts}")

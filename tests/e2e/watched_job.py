@@ -72,7 +72,7 @@ class WatchedJob:
             time.sleep(_PAUSE)
 
     def begin(self, workers: int, failures: int = 50, **spec: Any) -> Steps:
-        """Make it, so that it survives so many failures of its own."""
+        """Make it, so that it survives so many failures of its own; ``spec`` may say more of its policy."""
         if self._seconds:
             claim = {"name": "journal", "persistentVolumeClaim": {"claimName": "journal"}}
             namespace = self._onlooker.namespace
@@ -86,7 +86,7 @@ class WatchedJob:
             group = idle_group("worker", workers, self._cluster.training_image, minReplicas=1, pod=pod)
         self._group = group
         # An idle coordinator does not answer, and need not for so long.
-        policy = {"backoffLimit": failures, "nodeLostSeconds": 300}
+        policy = {"backoffLimit": failures, "nodeLostSeconds": 300, **spec.pop("runPolicy", {})}
         body = {
             "apiVersion": "gradsieve.io/v1alpha1",
             "kind": "HorovodJob",
