@@ -31,10 +31,10 @@ if TYPE_CHECKING:
         StateError,
     )
     from gradsieve.schedule import DensityWarmup
-    from gradsieve_hvd.checkpoint import load_state_dict, state_dict
-    from gradsieve_hvd.compressor import Compression, HorovodCompressor, statistics
-    from gradsieve_hvd.job_settings import job_compression
-    from gradsieve_hvd.step_counter import StepStatistics
+    from gradsieve_hvd.dropin.compressor import Compression, HorovodCompressor
+    from gradsieve_hvd.dropin.job_compression import job_compression
+    from gradsieve_hvd.engine.statistics import StepStatistics
+    from gradsieve_hvd.optimizers import load_state_dict, state_dict, statistics
     from gradsieve_hvd.training_state import TrainingState
 
 # Imported when first used: the command line should not wait seconds for torch.
@@ -52,13 +52,14 @@ _HOMES = {
         "RankMismatch",
         "StateError",
     ),
-    "gradsieve_hvd.checkpoint": (
+    "gradsieve_hvd.dropin.compressor": ("Compression", "HorovodCompressor"),
+    "gradsieve_hvd.dropin.job_compression": ("job_compression",),
+    "gradsieve_hvd.engine.statistics": ("StepStatistics",),
+    "gradsieve_hvd.optimizers": (
         "load_state_dict",
         "state_dict",
+        "statistics",
     ),
-    "gradsieve_hvd.compressor": ("Compression", "HorovodCompressor", "statistics"),
-    "gradsieve_hvd.job_settings": ("job_compression",),
-    "gradsieve_hvd.step_counter": ("StepStatistics",),
     "gradsieve_hvd.training_state": ("TrainingState",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -4,28 +4,44 @@ import json
 
 import pytest
 
-from gradsieve_hvd import settings_check
-from gradsieve_hvd.settings_check import compare_settings
+from gradsieve_hvd.engine import settings_check
+from gradsieve_hvd.engine.settings_check import compare_settings
 
 SETTINGS = {"op": "Average"}
 
 
+class Told:
+    """What all ranks told; this rank comes first."""
+
+    def __init__(self, content, numbers):
+        self._all = [content, *(json.dumps({"number": n, "settings": SETTINGS}).encode() for n in numbers)]
+
+    def wait(self):
+        return self._all
+
+
+class Others:
+    """The numbers that the other ranks say."""
+
+    def __init__(self):
+        self.numbers: list[int] = []
+
+    def tell(self, content, _name):
+        return Told(content, self.numbers)
+
+
+OTHERS = Others()
+
+
 @pytest.fixture
 def others(monkeypatch):
-    """The numbers that the other ranks say; what this rank says comes first."""
-    numbers: list[int] = []
-
-    def gather(content, *_):
-        said = [{"number": number, "settings": SETTINGS} for number in numbers]
-        return [content, *(json.dumps(each).encode() for each in said)]
-
-    monkeypatch.setattr(settings_check, "gather_bytes", gather)
     monkeypatch.setattr(settings_check._Numbers, "next", 0)
-    return numbers
+    OTHERS.numbers.clear()
+    return OTHERS.numbers
 
 
 def number(given=None):
-    return compare_settings(SETTINGS, given, None, 1.0)
+    return compare_settings(SETTINGS, given, OTHERS, 1.0)
 
 
 def test_optimizers_are_counted(others):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from real_ranks import GLOO, ranks_of, run_alone
 
-from gradsieve_hvd.running_clock import RunningClock
+from gradsieve_hvd.transport.running_clock import RunningClock
 
 SUPPORT = Path(__file__).parents[1] / "support"
 

@@ -15,13 +15,13 @@ from gradsieve_hvd.control import names
 from gradsieve_hvd.control.plan import NO_PLAN, Plan
 from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
 from gradsieve_hvd.control.reporter_clock import StepClock
-from gradsieve_hvd.step_counter import StepStatistics
-from gradsieve_hvd.transport.horovod_allgather import MessageGather
+from gradsieve_hvd.engine.statistics import StepStatistics
+from gradsieve_hvd.transport.messages import Messages, Replies
 
 _MOST_STEPS = 1000
 
 
-def join(name: str, process_set: Any, timeout: float, steering: Steering) -> PlanExchange | None:
+def join(name: str, process_set: Any, messages: Messages, steering: Steering) -> PlanExchange | None:
     """Return a rank's part in the exchange of an optimizer; None if it does not serve all ranks.
 
     Raises:
@@ -29,8 +29,8 @@ def join(name: str, process_set: Any, timeout: float, steering: Steering) -> Pla
     """
     if process_set.process_set_id != 0:
         return None
-    reporter = process_reporter() if process_set.rank() == 0 else None
-    return PlanExchange(name, process_set, timeout, steering, reporter)
+    reporter = process_reporter() if messages.rank == 0 else None
+    return PlanExchange(name, messages, steering, reporter)
 
 
 class PlanExchange:
@@ -46,20 +46,17 @@ class PlanExchange:
     only.
     """
 
-    def __init__(
-        self, name: str, process_set: Any, timeout: float, steering: Steering, reporter: Reporter | None
-    ) -> None:
+    def __init__(self, name: str, messages: Messages, steering: Steering, reporter: Reporter | None) -> None:
         self.clock = StepClock()
         self.plan: Plan = NO_PLAN
         self._steering = steering
         steering.plan = NO_PLAN.densities  # as on ranks that are new
         self._name = f"control.{name}"
-        self._process_set = process_set
-        self._timeout = timeout
+        self._messages = messages
         self._reporter = reporter
         self._host = os.environ.get(names.HOST) or socket.gethostname()
         self._steps_left = 1  # until the next message starts; the same on all ranks
-        self._under_way: MessageGather | None = None
+        self._under_way: Replies | None = None
 
     def after_step(self, step: int, sent: StepStatistics) -> None:
         """Take part after ``step`` steps, the last of which sent what ``sent`` says.
@@ -71,13 +68,13 @@ class PlanExchange:
         if self._reporter is not None:
             self._reporter.step = step
         if self._under_way is not None:
-            parts = [json.loads(part) for part in self._under_way.wait(self._timeout)]
+            parts = [json.loads(part) for part in self._under_way.wait()]
             self._under_way = None
             self._read(step, parts)
         self._steps_left -= 1
         if self._steps_left <= 0:
             part = json.dumps(self._part(sent)).encode()
-            self._under_way = MessageGather(part, self._name, self._process_set)
+            self._under_way = self._messages.tell(part, self._name)
 
     def _part(self, sent: StepStatistics) -> dict[str, Any]:
         times = self.clock.read()
@@ -102,7 +99,7 @@ class PlanExchange:
         if new.generation > self.plan.generation:
             self.plan = new
             self._steering.plan = new.densities
-            rank = self._process_set.rank()
+            rank = self._messages.rank
             print(f"gradsieve: rank {rank}: {new} from step {step} on", file=sys.stderr, flush=True)
 
     def _sample(self, step: int, parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from gradsieve_hvd.engine.observer import SilentObserver, Submitted
+
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
@@ -14,7 +16,7 @@ class StepTimes:
     wait_seconds: float
 
 
-class StepClock:
+class StepClock(SilentObserver):
     """Sums up times between two readings. Waiting is what passes after a gradient was submitted, or decoded,
     until the next one has arrived; not what lies between two gradients of the backward pass.
     """
@@ -24,13 +26,17 @@ class StepClock:
         self._steps = 0
         self._waited = 0.0
 
-    def worked(self) -> None:
-        """The rank has submitted or decoded a gradient."""
+    def submitted(self, gradient: Submitted) -> None:  # noqa: ARG002 - see StepObserver
+        """The rank has worked on a gradient."""
         self._idle_since = time.monotonic()
 
-    def arrived(self) -> None:
+    def arrived(self, name: str, size: int) -> None:  # noqa: ARG002 - see StepObserver
         """A gradient that the rank had to wait for is here."""
         self._waited += time.monotonic() - self._idle_since
+
+    def applied(self, name: str) -> None:  # noqa: ARG002 - see StepObserver
+        """The rank has worked on a gradient."""
+        self._idle_since = time.monotonic()
 
     def step_taken(self) -> None:
         """The optimizer has stepped."""

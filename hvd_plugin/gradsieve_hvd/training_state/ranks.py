@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gradsieve_hvd.transport.horovod_allgather import gather_bytes
+from gradsieve_hvd.transport.horovod_allgather import HorovodMessages
 
 Answer = dict[str, Any]
 
@@ -18,10 +18,10 @@ class Ranks:
     """
 
     def __init__(self, process_set: Any, timeout: float) -> None:
-        self._process_set = process_set
+        self._messages = HorovodMessages(process_set, timeout)
         self.timeout = timeout
-        self.rank = int(process_set.rank())
-        self.size = int(process_set.size())
+        self.rank = self._messages.rank
+        self.size = self._messages.size
 
     def gather(self, answer: Answer) -> list[Answer]:
         """Return everybody's JSON-able answer, in the order of ranks."""
@@ -29,7 +29,7 @@ class Ranks:
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
         """Return everybody's bytes, in the order of ranks."""
-        return gather_bytes(content, "training-state", self._process_set, self.timeout)
+        return self._messages.tell(content, "training-state").wait()
 
 
 def told(answers: Sequence[Answer], field: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from gradsieve.errors import ConfigurationError
 from gradsieve.parameter_names import matching
-from gradsieve_hvd import checkpoint
-from gradsieve_hvd.compressor import compressor_of, transaction_of
+from gradsieve_hvd.engine import checkpoint
+from gradsieve_hvd.optimizers import find_reducer
 from gradsieve_hvd.training_state import random_state
 
 _OWN_OF_COMPRESSOR = ("rank", "size", "layers", "policy")
@@ -39,7 +39,8 @@ class Training:
 
     def capture(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the common and the own part; their tensors may be the live ones, not copies."""
-        compressor = checkpoint.state_dict(self.optimizer) if compressor_of(self.optimizer) else {}
+        reducer = find_reducer(self.optimizer)
+        compressor = {} if reducer is None else checkpoint.state_of(reducer)
         own = {field: compressor.pop(field) for field in _OWN_OF_COMPRESSOR if field in compressor}
         shared = {
             "model": self.model.state_dict(),
@@ -59,9 +60,8 @@ class Training:
         """
         self._check(shared)
         compressor = {**shared["compressor"], **(own or {}).get("compressor", {})}
-        take_over = (
-            checkpoint.prepare(self.optimizer, compressor, own is not None) if shared["compressor"] else None
-        )
+        reducer = find_reducer(self.optimizer) if shared["compressor"] else None
+        take_over = None if reducer is None else checkpoint.prepare(reducer, compressor, own is not None)
         self.model.load_state_dict(_named_as(shared["model"], self.model.state_dict()))
         self.optimizer.load_state_dict(shared["optimizer"])
         for name, other in self.others.items():
@@ -75,8 +75,9 @@ class Training:
 
     def restart(self) -> None:
         """Make the ranks compare their settings again: they may be others than before."""
-        if compressor_of(self.optimizer) is not None:
-            transaction_of(self.optimizer).restart()
+        reducer = find_reducer(self.optimizer)
+        if reducer is not None:
+            reducer.restart()
 
     def _check(self, shared: dict[str, Any]) -> None:
         for field, mine in (("others", self.others), ("values", self.values)):
@@ -87,7 +88,7 @@ class Training:
                     "the commit and this TrainingState differ in what they hold beside model and optimizer: "
                     f"{names}. Give it the same keyword arguments."
                 )
-        if bool(shared["compressor"]) == (compressor_of(self.optimizer) is None):
+        if bool(shared["compressor"]) == (find_reducer(self.optimizer) is None):
             raise ConfigurationError(
                 "the commit was made with a gradsieve compressor and this training has none, or conversely. "
                 "Start with the same compression, or remove the commits."

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from gradsieve.errors import ExchangeError
-from gradsieve_hvd.running_clock import RUNNING
 
 from .horovod_allgather import handle_finished
+from .running_clock import RUNNING
 
 _POLL_SECONDS = 0.001  # sleeping leaves the core to ranks that still compute
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from gradsieve.errors import ExchangeError
-from gradsieve_hvd.running_clock import RUNNING
+
+from .running_clock import RUNNING
 
 _POLL_SECONDS = 0.001  # sleeping leaves the core to ranks that still compute; Horovod's own wait spins
 _SHUTDOWN_GRACE_SECONDS = 20.0
@@ -106,29 +107,51 @@ def missing_message(names: list[str], timeout: float) -> str:
     )
 
 
-class MessageGather:
-    """One small message of bytes per rank, in flight."""
+class HorovodMessages:
+    """Messages among the ranks of a process set, by an allgather each.
 
-    def __init__(self, content: bytes, name: str, process_set: Any) -> None:
+    Args:
+        process_set: the ranks.
+        timeout: how long an answer may take, in seconds.
+    """
+
+    def __init__(self, process_set: Any, timeout: float) -> None:
+        self._process_set, self._timeout = process_set, timeout
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank in the set; another one after an elastic reset, perhaps."""
+        return int(self._process_set.rank())
+
+    @property
+    def size(self) -> int:
+        """How many ranks the set has now."""
+        return int(self._process_set.size())
+
+    def tell(self, content: bytes, name: str) -> HorovodReplies:
+        """Begin to tell all ranks ``content``."""
+        return HorovodReplies(content, name, self._process_set, self._timeout)
+
+
+class HorovodReplies:
+    """One message of every rank, in flight."""
+
+    def __init__(self, content: bytes, name: str, process_set: Any, timeout: float) -> None:
         framed = len(content).to_bytes(8, "little") + content
         payload = torch.frombuffer(bytearray(framed), dtype=torch.uint8)
         self._gather = Allgather(payload, name, process_set, kind="message")
+        self._timeout = timeout
 
-    def wait(self, timeout: float) -> list[bytes]:
+    def wait(self) -> list[bytes]:
         """Return all messages, in the order of the set's ranks.
 
         Raises:
             ExchangeError: see `Allgather.wait`.
         """
-        gathered = bytes(self._gather.wait(timeout).numpy())
+        gathered = bytes(self._gather.wait(self._timeout).numpy())
         messages: list[bytes] = []
         while gathered:
             end = 8 + int.from_bytes(gathered[:8], "little")
             messages.append(gathered[8:end])
             gathered = gathered[end:]
         return messages
-
-
-def gather_bytes(content: bytes, name: str, process_set: Any, timeout: float) -> list[bytes]:
-    """Exchange one small message per rank and wait for it; see `MessageGather`."""
-    return MessageGather(content, name, process_set).wait(timeout)

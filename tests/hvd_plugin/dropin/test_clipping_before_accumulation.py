@@ -27,7 +27,7 @@ from training import (
 
 import gradsieve_hvd
 from gradsieve_hvd import ConfigurationError
-from gradsieve_hvd.compressor import transaction_of
+from gradsieve_hvd.optimizers import reducer_of
 
 BOUND = 0.05
 
@@ -112,7 +112,7 @@ def test_a_resumed_training_goes_on_bit_for_bit(hvd: Any) -> None:
     optimizer = distribute(hvd, resumed, compression)
     optimizer.load_state_dict(saved[1])
     gradsieve_hvd.load_state_dict(optimizer, saved[2])
-    transaction_of(optimizer).restart()  # as TrainingState does
+    reducer_of(optimizer).restart()  # as TrainingState does
     assert_same(train(hvd, resumed, optimizer, steps=3, first=3), expected)
 
 
@@ -219,14 +219,14 @@ def test_gradients_that_nobody_touches_are_not_measured(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())
     train(hvd, model, optimizer, steps=3)
-    assert transaction_of(optimizer)._tensors.clipping_watch._observing == 0
+    assert reducer_of(optimizer).clipping_watch._observing == 0
     optimizer.zero_grad()
     loss_of(model, 3, hvd.rank()).backward()
     optimizer.synchronize()
     halve(model)
     with optimizer.skip_synchronize():
         optimizer.step()
-    assert transaction_of(optimizer)._tensors.clipping_watch._observing == 10
+    assert reducer_of(optimizer).clipping_watch._observing == 10
 
 
 @pytest.mark.parametrize("bound", [0, -1.0, math.nan, math.inf, "1", True])

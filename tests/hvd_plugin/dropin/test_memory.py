@@ -14,7 +14,7 @@ from training import TIMEOUT, batch, distribute
 import gradsieve
 import gradsieve_hvd
 from gradsieve.losses import LossRecorder
-from gradsieve_hvd.compressor import transaction_of
+from gradsieve_hvd.optimizers import reducer_of
 
 ROUNDS, STEPS = 8, 5
 SETTLED = 3  # rounds until all lists and caches have had their largest contents
@@ -64,7 +64,7 @@ def test_memory_in_use_is_level_while_densities_rise_and_fall(hvd: Any) -> None:
                 optimizer.zero_grad()
                 inputs, targets = batch(step, hvd.rank())
                 gradsieve.cross_entropy(model(inputs), targets, recorder=recorder).backward()
-                policy: Any = transaction_of(optimizer).policy
+                policy: Any = reducer_of(optimizer).policy
                 policy.density = density
                 optimizer.step()
         used.append(bytes_in_use())

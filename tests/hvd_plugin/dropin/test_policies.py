@@ -25,7 +25,7 @@ from training import (
 import gradsieve
 import gradsieve_hvd
 from gradsieve import LossRecorder, MomentumCorrection
-from gradsieve_hvd.compressor import transaction_of
+from gradsieve_hvd.optimizers import reducer_of
 
 SMALL = {"density": 0.05, "min_elements": 100, "timeout_seconds": TIMEOUT}
 
@@ -98,8 +98,8 @@ def test_a_slower_network_sends_less(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, importance(recorder, loss_power=0.0))
     train(hvd, model, optimizer, steps=1)
-    transaction = transaction_of(optimizer)
-    policy: Any = transaction.policy
+    reducer = reducer_of(optimizer)
+    policy: Any = reducer.policy
     state = policy.state_dict() | {
         "empty_seconds": 0.0,
         "seconds_per_byte": 1e-9,
@@ -108,7 +108,7 @@ def test_a_slower_network_sends_less(hvd: Any) -> None:
     }
     policy.load_state_dict(state)
     for step in range(6):
-        transaction.policy.observe_exchange(1.0, 1000)  # a million times slower than the reference
+        reducer.policy.observe_exchange(1.0, 1000)  # a million times slower than the reference
         train(hvd, model, optimizer, steps=1, first=step)
     assert gradsieve_hvd.state_dict(optimizer)["policy"]["density"] == 0.001
 

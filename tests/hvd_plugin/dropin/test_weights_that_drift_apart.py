@@ -24,8 +24,8 @@ from training import (
 )
 
 from gradsieve_hvd import RankMismatch, weights_check
-from gradsieve_hvd.compressor import transaction_of
-from gradsieve_hvd.weights_check import describe_differences
+from gradsieve_hvd.engine.weights_check import describe_differences
+from gradsieve_hvd.optimizers import reducer_of
 
 
 def flip_lowest_bit(weight: Tensor) -> None:
@@ -132,7 +132,7 @@ def test_steps_that_all_ranks_skip_and_new_beginnings_are_no_difference(hvd: Any
             with optimizer.skip_synchronize():
                 optimizer.step()
         if step == 5:
-            transaction_of(optimizer).restart()
+            reducer_of(optimizer).restart()
     assert_equal_on_all_ranks(hvd, weights(model))
 
 

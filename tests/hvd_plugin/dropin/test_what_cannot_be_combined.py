@@ -24,7 +24,8 @@ from training import (
 import gradsieve
 import gradsieve_hvd
 from gradsieve import MomentumCorrection
-from gradsieve_hvd import ConfigurationError, seam
+from gradsieve_hvd import ConfigurationError
+from gradsieve_hvd.dropin import horovod_internals
 
 
 def refused(hvd: Any, message: str, **options: Any) -> None:
@@ -153,7 +154,7 @@ def test_a_gradient_replaced_behind_the_optimizers_back(hvd: Any) -> None:
     model = perceptron()
     optimizer = distribute(hvd, model, laplace())
     with pytest.raises(ConfigurationError, match=r"belongs to no parameter of the optimizer"):
-        seam.parameter_of(optimizer, torch.zeros(1200))
+        horovod_internals.parameter_of(optimizer, torch.zeros(1200))
 
 
 @on_ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from torch import Tensor
+from .observer import SilentObserver, Submitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +14,10 @@ class StepStatistics:
 
     payload_bytes: int = 0  # compressed payloads this rank sent
     received_bytes: int = 0  # compressed payloads of all ranks, this one's own included
-    dense_bytes: int = 0  # gradients below the size threshold, as handed to Horovod's all-reduce
+    dense_bytes: int = 0  # gradients below the size threshold, which travel whole
     kept: int = 0  # entries this rank selected
     elements: int = 0  # elements of its compressed tensors
-    gradient_bytes: int = 0  # all gradients, as they would be handed to Horovod without compression
+    gradient_bytes: int = 0  # all gradients, as they would travel without compression
     waiting: Mapping[str, float] = field(default_factory=dict)
     """L2 norm of the residual of each frozen parameter (``requires_grad=False``), by name."""
 
@@ -27,39 +27,34 @@ class StepStatistics:
         return self.kept / self.elements if self.elements else 0.0
 
 
-class StepCounter:
+class StepCounter(SilentObserver):
     """Counts one step while it is under way; keeps the last whole one."""
 
     def __init__(self) -> None:
         self.last = StepStatistics()
         self._current = StepStatistics()
 
-    def add_payload(self, payload: Tensor, kept: int, elements: int, gradient_bytes: int) -> None:
-        """Count a compressed tensor of ``elements`` in ``gradient_bytes``, ``kept`` of which were sent."""
-        now = self._current
+    def submitted(self, gradient: Submitted) -> None:
+        """Count what this rank sends of a gradient."""
+        now, payload = self._current, gradient.payload_bytes
+        dense = gradient.gradient_bytes if payload is None else 0
         self._current = replace(
             now,
-            payload_bytes=now.payload_bytes + payload.numel(),
-            kept=now.kept + kept,
-            elements=now.elements + elements,
-            gradient_bytes=now.gradient_bytes + gradient_bytes,
+            payload_bytes=now.payload_bytes + (payload or 0),
+            dense_bytes=now.dense_bytes + dense,
+            kept=now.kept + gradient.kept,
+            elements=now.elements + gradient.elements,
+            gradient_bytes=now.gradient_bytes + gradient.gradient_bytes,
         )
 
-    def add_received(self, gathered: Tensor) -> None:
-        """Count what all ranks sent of one tensor."""
-        self._current = replace(self._current, received_bytes=self._current.received_bytes + gathered.numel())
+    def arrived(self, name: str, size: int) -> None:  # noqa: ARG002 - see StepObserver
+        """Count what all ranks sent of a compressed tensor."""
+        self._current = replace(self._current, received_bytes=self._current.received_bytes + size)
 
-    def add_dense(self, gradient: Tensor) -> None:
-        """Count a tensor that went through Horovod's all-reduce."""
-        now, size = self._current, gradient.numel() * gradient.element_size()
-        self._current = replace(
-            now, dense_bytes=now.dense_bytes + size, gradient_bytes=now.gradient_bytes + size
-        )
-
-    def close_step(self) -> None:
+    def committed(self) -> None:
         """The optimizer has stepped."""
         self.last, self._current = self._current, StepStatistics()
 
-    def discard_step(self) -> None:
+    def rolled_back(self) -> None:
         """The step was skipped: its bytes were sent, but it is not a step."""
         self._current = StepStatistics()

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from gradsieve import ImportanceConfig, LayeredConfig
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.compressor import Compression, HorovodCompressor
 from gradsieve_hvd.control.names import COMPRESSION
+
+from .compressor import Compression, HorovodCompressor
 
 MAKERS: Final[Mapping[str, Callable[..., HorovodCompressor]]] = {
     "TopK": Compression.topk,

@@ -1,7 +1,7 @@
 """Who had NaN or infinity where, found out by all ranks together.
 
 A rank with a non-finite gradient still takes part in every exchange: compressed tensors carry a refusal in
-their payload, dense and sparse ones their NaN through Horovod's sum. So every rank comes to know *that*
+their payload, those that travel dense their NaN through the sum. So every rank comes to know *that*
 something is wrong without extra messages; only then do the ranks tell each other whose dense gradients it
 was.
 """
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor
 
 from gradsieve.errors import NonFiniteGradient
 from gradsieve.kernels.magnitude import all_finite
-
-from .transport.horovod_allgather import gather_bytes
+from gradsieve_hvd.transport.messages import Messages
 
 _SHOWN = 8
 
@@ -53,7 +51,7 @@ class NonFiniteLog:
             self._local.add(name)
 
     def check_reduced(self, name: str, gradient: Tensor) -> None:
-        """Look at such a gradient after Horovod's reduction, in the parameter's dtype: the same on every
+        """Look at such a gradient after its reduction, in the parameter's dtype: the same on every
         rank, before user code (clipping) can change it.
         """
         if not all_finite(gradient):
@@ -67,7 +65,7 @@ class NonFiniteLog:
         """Remember that a sum of finite gradients is too large for the parameter's dtype."""
         self._overflowed[name] = str(gradient.dtype)
 
-    def raise_if_any(self, process_set: Any, timeout: float) -> None:
+    def raise_if_any(self, messages: Messages) -> None:
         """Raise on every rank if any gradient of the step was not finite on any rank.
 
         1. Refusals and overflows of compressed gradients are known to all ranks from the payloads.
@@ -79,7 +77,7 @@ class NonFiniteLog:
         """
         if self._bad_sums:
             said = json.dumps(sorted(self._local)).encode()
-            for rank, message in enumerate(gather_bytes(said, "nonfinite", process_set, timeout)):
+            for rank, message in enumerate(messages.tell(said, "nonfinite").wait()):
                 for name in json.loads(message):
                     self._found.setdefault(name, []).append(rank)
             for name, gradient in self._bad_sums.items():

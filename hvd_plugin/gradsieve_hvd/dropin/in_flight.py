@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradsieve.errors import ConfigurationError
 
-from .entries import Ticket
+from .context import HorovodContext
 
 _PROBED = 65_536  # elements at the most
 _SHOWN = 5
@@ -29,29 +29,29 @@ class InFlightCheck:
     """
 
     def __init__(self) -> None:
-        self._probe: tuple[Ticket, float] | None = None
+        self._probe: tuple[HorovodContext, float] | None = None
         self._changed: set[str] = set()
 
-    def begin(self, ticket: Ticket) -> None:
+    def begin(self, context: HorovodContext) -> None:
         """A gradient's exchange has begun."""
-        ticket.version = _changes(ticket.gradient)
-        if self._probe is None and ticket.gather is not None:
-            self._probe = (ticket, _norm_of_part(ticket.gradient))
+        context.version = _changes(context.gradient)
+        if self._probe is None and context.gather is not None:
+            self._probe = (context, _norm_of_part(context.gradient))
 
-    def end(self, ticket: Ticket) -> None:
+    def end(self, context: HorovodContext) -> None:
         """It is about to be overwritten; Horovod has not touched its memory if it is compressed."""
-        if self._is_changed(ticket):
-            self._changed.add(ticket.entry.name)
-        if self._probe is not None and self._probe[0] is ticket:
+        if self._is_changed(context):
+            self._changed.add(context.state.name)
+        if self._probe is not None and self._probe[0] is context:
             self._probe = None
 
-    def raise_if_any(self, tickets: Iterable[Ticket]) -> None:
-        """Raise if a gradient in ``tickets``, which are under way, or one that was overwritten was changed.
+    def raise_if_any(self, contexts: Iterable[HorovodContext]) -> None:
+        """Raise if a gradient in ``contexts``, which are under way, or one that was overwritten was changed.
 
         Raises:
             ConfigurationError: names the parameters.
         """
-        changed = sorted(self._changed | {t.entry.name for t in tickets if self._is_changed(t)})
+        changed = sorted(self._changed | {t.state.name for t in contexts if self._is_changed(t)})
         if changed:
             names = ", ".join(f"'{name}'" for name in changed[:_SHOWN])
             more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
@@ -62,13 +62,13 @@ class InFlightCheck:
                 "optimizer.skip_synchronize()."
             )
 
-    def _is_changed(self, ticket: Ticket) -> bool:
-        gradient = ticket.gradient
-        if ticket.entry.parameter.grad is not gradient or _changes(gradient) != ticket.version:
+    def _is_changed(self, context: HorovodContext) -> bool:
+        gradient = context.gradient
+        if context.state.parameter.grad is not gradient or _changes(gradient) != context.version:
             return True
-        if self._probe is None or self._probe[0] is not ticket:
+        if self._probe is None or self._probe[0] is not context:
             return False
-        before, now = self._probe[1], _norm_of_part(ticket.gradient)
+        before, now = self._probe[1], _norm_of_part(context.gradient)
         return before != now and not (before != before and now != now)
 
 

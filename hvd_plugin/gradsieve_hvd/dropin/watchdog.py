@@ -12,10 +12,11 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from . import seam
-from .entries import Ticket
-from .running_clock import RUNNING
-from .transport.horovod_allgather import handle_finished, missing_message
+from gradsieve_hvd.transport.horovod_allgather import handle_finished, missing_message
+from gradsieve_hvd.transport.running_clock import RUNNING
+
+from . import horovod_internals
+from .context import HorovodContext
 
 _LOOK_SECONDS = 1.0
 _SHUTDOWN_GRACE_SECONDS = 20.0
@@ -28,20 +29,20 @@ class Watched(Protocol):
         """Names of the tensors whose collectives have been under way for longer than the time-out."""
 
 
-def overdue(optimizer: Any, tickets: Iterable[Ticket], timeout: float) -> list[str]:
+def overdue(optimizer: Any, contexts: Iterable[HorovodContext], timeout: float) -> list[str]:
     """Names of the tensors, compressed or dense, whose exchange has been under way for more than ``timeout``
     seconds.
 
     A collective that has meanwhile been waited for counts as finished. Callable from any thread.
     """
-    old = (ticket for ticket in tickets if ticket.started < RUNNING.seconds() - timeout)
-    return [ticket.entry.name for ticket in old if not _finished(optimizer, ticket)]
+    old = (context for context in contexts if context.started < RUNNING.seconds() - timeout)
+    return [context.state.name for context in old if not _finished(optimizer, context)]
 
 
-def _finished(optimizer: Any, ticket: Ticket) -> bool:
-    handle = seam.handle_of(optimizer, ticket.entry.parameter)
+def _finished(optimizer: Any, context: HorovodContext) -> bool:
+    handle = horovod_internals.handle_of(optimizer, context.state.parameter)
     reduced = handle is None or handle_finished(handle)
-    return reduced and (ticket.gather is None or ticket.gather.finished())
+    return reduced and (context.gather is None or context.gather.finished())
 
 
 def watch(watched: Watched, timeout: float) -> None:

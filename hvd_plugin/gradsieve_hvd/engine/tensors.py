@@ -1,4 +1,4 @@
-"""What tensors look like on their way into and out of Horovod."""
+"""What gradients must look like to be exchanged, and how sums get into them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ from gradsieve import Payload
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels.magnitude import all_finite
 
-_REDUCIBLE = (
-    torch.float32,
-    torch.float16,
-    torch.float64,
-    torch.int32,
-    torch.int64,
-)  # bf16 is missing in Horovod
 _TRAINABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -40,22 +33,6 @@ def own_memory(gradient: Tensor) -> None:
     """
     if any(stride == 0 and size > 1 for stride, size in zip(gradient.stride(), gradient.shape, strict=True)):
         gradient.set_(gradient.clone(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
-
-
-def token(gradient: Tensor) -> Tensor:
-    """The one element that Horovod all-reduces in a compressed tensor's place; of a dtype that it can put in
-    one group with the others.
-    """
-    dtype = gradient.dtype if gradient.dtype in _REDUCIBLE else torch.float32
-    return torch.zeros(1, dtype=dtype, device=gradient.device)
-
-
-def reducible(gradient: Tensor) -> Tensor:
-    """The gradient itself where Horovod can reduce it in place; else a contiguous (channels_last) or fp32
-    (bf16) copy.
-    """
-    known = gradient if gradient.dtype in _REDUCIBLE else gradient.float()
-    return known.contiguous()
 
 
 def sparse_values(gradient: Tensor) -> Tensor:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import warnings
 import weakref
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from . import seam
-from .entries import Ticket
+from .parameters import ParameterState
 
 OBSERVED = 10  # steps; what one or two of them lose is an explosion that had to be clipped
 REST = 500  # steps between two observations
@@ -54,51 +52,51 @@ class ClippingWatch:
     2. If one has, compare the sums of magnitudes over the next ten steps.
     3. Warn, once, if a tensor has lost more than 20 % on the mean of these steps, and not by one factor for
        all tensors and steps; else look again after 500.
+
+    own_changes: how often whoever exchanges still changes a gradient once it is noted here.
     """
 
-    def __init__(self, optimizer: Any) -> None:
-        self._optimizer = optimizer
+    def __init__(self) -> None:
+        self.own_changes = 0
         self._now: dict[str, _Exchanged] = {}
         self._left: dict[str, list[float]] = {}
         self._observing = 0  # steps still to observe
         self._resting = 0  # steps until changes matter again
         self._warned = False
 
-    def exchanged(self, ticket: Ticket) -> None:
+    def exchanged(self, state: ParameterState, gradient: Tensor) -> None:
         """Note a compressed tensor's gradient, which holds the mean now; it is not mutated."""
         if not self._warned:
-            entry, gradient = ticket.entry, ticket.gradient
             mass = _mass(gradient) if self._observing else None
-            version = _changes(gradient) + seam.CHANGES_AFTER_DECOMPRESS
-            parameter, scale = entry.parameter, ticket.scale
+            version = _changes(gradient) + self.own_changes
             held = weakref.ref(gradient)
-            self._now[entry.name] = _Exchanged(entry.name, parameter, held, version, scale, mass)
+            self._now[state.name] = _Exchanged(state.name, state.parameter, held, version, state.scale, mass)
 
     def clear(self) -> None:
         """Forget what was exchanged: the step is not going to be taken."""
         self._now.clear()
 
-    def before_update(self) -> None:
-        """Compare; the optimizer is about to apply the gradients that are there now."""
+    def before_update(self, rank: int) -> None:
+        """Compare; the optimizer is about to apply the gradients that are there now. Rank 0 warns."""
         exchanged = list(self._now.values())
         self.clear()
         if self._observing:
-            self._observe(exchanged)
+            self._observe(exchanged, rank)
         elif self._resting:
             self._resting -= bool(exchanged)
         elif any(each.is_changed() for each in exchanged):
             self._observing = OBSERVED
 
-    def _observe(self, exchanged: list[_Exchanged]) -> None:
+    def _observe(self, exchanged: list[_Exchanged], rank: int) -> None:
         for each in exchanged:
             left = each.share_left()
             if left is not None:
                 self._left.setdefault(each.name, []).append(left)
         self._observing -= bool(exchanged)
         if not self._observing:
-            self._judge()
+            self._judge(rank)
 
-    def _judge(self) -> None:
+    def _judge(self, rank: int) -> None:
         lost = {name: 1.0 - sum(left) / len(left) for name, left in self._left.items()}
         every = [each for left in self._left.values() for each in left]
         self._left, self._resting = {}, REST
@@ -107,7 +105,7 @@ class ClippingWatch:
         if worst is None or rescaled or not lost[worst] > MOST_LOST:
             return
         self._warned = True
-        if self._optimizer.process_set.rank() == 0:
+        if rank == 0:
             warnings.warn(
                 f"over the last {OBSERVED} steps, what happens between synchronize() and step() has taken "
                 f"{lost[worst]:.0%} of the gradient of '{worst}'. What arrives there is what residuals saved "

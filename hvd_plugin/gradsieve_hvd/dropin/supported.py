@@ -6,9 +6,9 @@ from typing import Any
 
 from gradsieve import CompressionConfig
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.tensors import require_known_dtype
 
-from . import seam
-from .tensors import require_known_dtype
+from . import horovod_internals
 
 
 def check_supported(optimizer: Any, config: CompressionConfig) -> None:
@@ -23,8 +23,8 @@ def check_supported(optimizer: Any, config: CompressionConfig) -> None:
     op = getattr(optimizer, "op", hvd.Adasum)  # only the Adasum optimizer has no op
     if op not in (hvd.Average, hvd.Sum):
         raise ConfigurationError(
-            f"op={seam.reduction_name(op)} cannot be combined with gradsieve: sparse gradients can be "
-            "averaged or summed. "
+            f"op={horovod_internals.reduction_name(op)} cannot be combined with gradsieve: sparse gradients "
+            "can be averaged or summed. "
             "Use op=hvd.Average or op=hvd.Sum, or train without compression."
         )
     if optimizer.sparse_as_dense:
@@ -33,7 +33,7 @@ def check_supported(optimizer: Any, config: CompressionConfig) -> None:
             "Leave it out (sparse embedding gradients then travel as Horovod's sparse allreduce), or build "
             "the embedding with sparse=False."
         )
-    for name, parameter in seam.reduced_parameters(optimizer):
+    for name, parameter in horovod_internals.reduced_parameters(optimizer):
         require_known_dtype(name, parameter.dtype)
     if config.momentum is not None and not config.momentum.allow_double_momentum:
         _require_no_momentum(optimizer)

@@ -21,8 +21,10 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.tensors import require_known_dtype
 
-from .tensors import require_known_dtype
+ADAPTER = "_gradsieve_adapter"
+"""The attribute of a Horovod optimizer that holds what gradsieve keeps for it."""
 
 CHANGES_AFTER_DECOMPRESS = 1  # synchronize() sets p.grad to what decompress returns, itself
 _FRAMES_ABOVE_COMPRESS = 2  # compress <- (list comprehension <-) _allreduce_grad_async

@@ -12,15 +12,13 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradsieve.kernels.magnitude import all_finite
-
-from .entries import Entry
-from .transport.horovod_allgather import gather_bytes
+from gradsieve_hvd.engine.parameters import ParameterState
+from gradsieve_hvd.transport.messages import Messages
 
 _PROJECTIONS = 4
 _ROW = 4096
@@ -88,19 +86,20 @@ def _alike(first: Digest, other: Digest) -> bool:
     return all(abs(a - b) <= allowed for a, b in pairs)
 
 
-def agree_are_new(entries: Iterable[Entry], refused: bool, process_set: Any, timeout: float) -> bool:
-    """Exchange digests (one small message) of the entries' gradients, and return `are_new`; all ranks call
-    it, or none.
+def agree_are_new(
+    states: Iterable[ParameterState], replaced: bool, refused: bool, messages: Messages
+) -> bool:
+    """Exchange digests (one small message) of the parameters' gradients, and return `are_new`; all ranks call
+    it, or none. ``replaced``: see `Digest`.
 
     Raises:
-        ExchangeError: a rank did not answer within ``timeout`` seconds.
+        ExchangeError: a rank did not answer in time.
     """
-    ordered = sorted(entries, key=lambda entry: entry.name)
+    ordered = sorted(states, key=lambda state: state.name)
     gradients = (
-        torch.zeros_like(entry.parameter) if entry.parameter.grad is None else entry.parameter.grad
-        for entry in ordered
+        torch.zeros_like(state.parameter) if state.parameter.grad is None else state.parameter.grad
+        for state in ordered
     )
-    mine = digest_of(gradients, any(entry.replaced for entry in ordered))
-    message = json.dumps(asdict(mine)).encode()
-    answers = gather_bytes(message, "second-synchronize", process_set, timeout)
+    message = json.dumps(asdict(digest_of(gradients, replaced))).encode()
+    answers = messages.tell(message, "second-synchronize").wait()
     return are_new([Digest(**json.loads(answer)) for answer in answers], refused)

@@ -6,18 +6,16 @@ per rank, begun with a step's last gradient and read when the next one's first i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
+from torch.nn import Parameter
 
 from gradsieve.global_clipping import GlobalClipping
+from gradsieve_hvd.transport.messages import Messages, Replies
 
-from . import seam
-from .transport.horovod_allgather import MessageGather
-
-if TYPE_CHECKING:
-    from .compressor import HorovodCompressor
+from .settings import Settings
 
 
 class AgreedClipping:
@@ -26,23 +24,27 @@ class AgreedClipping:
     number: the optimizer's, once the ranks have agreed on one.
     """
 
-    def __init__(self, optimizer: Any, compressor: HorovodCompressor) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        named_parameters: Callable[[], Sequence[tuple[str, Parameter]]],
+        messages: Messages,
+        *,
+        averages: bool,
+    ) -> None:
         self.number: int | None = None
-        self._optimizer = optimizer
-        self._compressor = compressor
+        self._settings, self._named_parameters = settings, named_parameters
+        self._messages, self._averages = messages, averages
         self._clipping = self._new()
-        self._pending: MessageGather | None = None
+        self._pending: Replies | None = None
         self._elements = 0  # of all tensors; 0 until the first gradient of a step
         self._measured = 0  # of these
         self._told = False  # in this step
         self._late = False  # the last step is still to be told
 
     def _new(self) -> GlobalClipping | None:
-        bound = self._compressor.clip_global_norm
-        if bound is None:
-            return None
-        averages = seam.reduction_name(self._optimizer.op) == "Average"
-        return GlobalClipping(bound, self._optimizer.process_set.size(), averages=averages)
+        bound = self._settings.clip_global_norm
+        return None if bound is None else GlobalClipping(bound, self._messages.size, averages=self._averages)
 
     def factor(self, name: str, gradient: Tensor) -> float:
         """Return what to multiply a gradient with, which is read and not mutated; see `GlobalClipping`.
@@ -56,7 +58,7 @@ class AgreedClipping:
         if self._clipping is None:
             return 1.0
         self._begin_step()
-        unscale = 1.0 / self._compressor.loss_scale()
+        unscale = 1.0 / self._settings.loss_scale()
         factor = self._clipping.factor(gradient, name, gradient.numel() / self._elements, unscale)
         self._count(gradient.numel())
         return factor
@@ -70,7 +72,7 @@ class AgreedClipping:
     def _begin_step(self) -> None:
         if not self._elements:
             self._settle()
-            self._elements = sum(p.numel() for _, p in seam.reduced_parameters(self._optimizer))
+            self._elements = sum(parameter.numel() for _, parameter in self._named_parameters())
 
     def _count(self, elements: int) -> None:
         self._measured += elements
@@ -81,7 +83,7 @@ class AgreedClipping:
         if self._clipping is not None and not self._told:
             self._told = True
             message = self._clipping.close_step()
-            self._pending = MessageGather(message, f"clipping.{self.number}", self._optimizer.process_set)
+            self._pending = self._messages.tell(message, f"clipping.{self.number}")
 
     def end_step(self) -> None:
         """The step was taken. If some tensors never came (sparse embeddings), it is told with the next."""
@@ -135,6 +137,6 @@ class AgreedClipping:
             self._tell()
             self._told = self._late = False
         if self._pending is not None and self._clipping is not None:
-            messages = self._pending.wait(self._compressor.timeout_seconds)
+            messages = self._pending.wait()
             self._pending = None
             self._clipping.agree(messages)

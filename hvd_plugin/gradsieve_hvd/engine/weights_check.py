@@ -1,8 +1,9 @@
 """Ranks whose weights have drifted apart are found out.
 
-Horovod averages gradients and trusts that everything else is equal. It is not when one rank computes
-differently (another processor, flush-to-zero), skips a step, changes a weight by itself, or was never given
-the others' weights at the start; every rank then trains a model of its own, and the loss hardly shows it.
+Synchronous training averages gradients and trusts that everything else is equal. It is not when one rank
+computes differently (another processor, flush-to-zero), skips a step, changes a weight by itself, or was
+never given the others' weights at the start; every rank then trains a model of its own, and the loss hardly
+shows it.
 """
 
 from __future__ import annotations
@@ -10,20 +11,16 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from gradsieve.bit_hash import bit_hash
 from gradsieve.errors import RankMismatch
+from gradsieve_hvd.transport.messages import Messages, Replies
 
-from . import seam
-from .transport.horovod_allgather import MessageGather, gather_bytes
-
-if TYPE_CHECKING:
-    from .compressor import HorovodCompressor
-
+NamedWeights = Callable[[], Sequence[tuple[str, Tensor]]]
 FIRST = 10  # rounds before the first check: most reasons are there from the beginning
 _SHOWN = 8
 _SUMMARY = struct.Struct("<qq")  # optimizer steps taken, hash over the hashes of all weights
@@ -42,13 +39,16 @@ class WeightsCheck:
     3. At the end of that round it has long arrived: compare.
     4. Only if it differs somewhere, tell each other the hashes by name, and raise.
 
-    The weights are those that Horovod reduces for this optimizer. Hashes are of bits.
+    Hashes are of bits.
+
+    Args:
+        named_weights: returns what is compared, sorted by name.
+        messages: to the other ranks.
+        every: rounds from one comparison to the next; None or 0 for none.
     """
 
-    def __init__(self, optimizer: Any, compressor: HorovodCompressor) -> None:
-        self._optimizer = optimizer
-        self._every = compressor.check_weights_every
-        self._timeout = compressor.timeout_seconds
+    def __init__(self, named_weights: NamedWeights, messages: Messages, every: int | None) -> None:
+        self._named_weights, self._messages, self._every = named_weights, messages, every
         self._rounds = 0
         self._pending: _Pending | None = None
 
@@ -75,33 +75,34 @@ class WeightsCheck:
         due = self._rounds % self._every == 0 or self._rounds == min(self._every, FIRST)
         pending, self._pending = self._pending, None
         if pending is not None:
-            pending.compare(self._timeout)
+            pending.compare()
         if due:
-            self._pending = _Pending(self._optimizer, f"weights.{number}", step)
+            self._pending = _Pending(self._named_weights(), self._messages, f"weights.{number}", step)
 
 
 class _Pending:
     """A comparison under way."""
 
-    def __init__(self, optimizer: Any, name: str, step: int) -> None:
-        self._name = name
-        self._process_set = optimizer.process_set
-        self._hashes = {key: bit_hash(weight) for key, weight in seam.reduced_parameters(optimizer)}
+    def __init__(
+        self, weights: Sequence[tuple[str, Tensor]], messages: Messages, name: str, step: int
+    ) -> None:
+        self._messages, self._name = messages, name
+        self._hashes = {key: bit_hash(weight) for key, weight in weights}
         total = bit_hash(torch.tensor(list(self._hashes.values()), dtype=torch.int64, device="cpu"))
         self._summary = _SUMMARY.pack(step, total)
-        self._gather: MessageGather | None = None
+        self._replies: Replies | None = None
 
-    def begin(self) -> MessageGather:
-        if self._gather is None:
-            self._gather = MessageGather(self._summary, self._name, self._process_set)
-        return self._gather
+    def begin(self) -> Replies:
+        if self._replies is None:
+            self._replies = self._messages.tell(self._summary, self._name)
+        return self._replies
 
-    def compare(self, timeout: float) -> None:
-        messages = self.begin().wait(timeout)
+    def compare(self) -> None:
+        messages = self.begin().wait()
         if len(set(messages)) == 1:
             return
         hashes = json.dumps(self._hashes).encode()
-        details = gather_bytes(hashes, f"{self._name}.names", self._process_set, timeout)
+        details = self._messages.tell(hashes, f"{self._name}.names").wait()
         steps = [_SUMMARY.unpack(message)[0] for message in messages]
         raise RankMismatch(_message(steps, [json.loads(each) for each in details]))
 

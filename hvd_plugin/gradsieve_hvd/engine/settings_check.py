@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch.nn import Parameter
 
 from gradsieve.errors import ExchangeError, RankMismatch
+from gradsieve_hvd.transport.messages import Messages
 
-from . import seam
-from .entries import compresses
-from .optimizer_order import optimizers_of_this_process, order_problem
-from .transport.horovod_allgather import gather_bytes
+from .optimizer_order import order_problem
+from .parameters import compresses
+from .settings import Settings
 
-if TYPE_CHECKING:
-    from .compressor import HorovodCompressor
+Description = Mapping[str, Any]
+"""All that must be equal on all ranks, JSON-able."""
 
-Settings = Mapping[str, Any]
-
-TRANSACTION = "_gradsieve_transaction"
-"""The attribute of a Horovod optimizer that holds what gradsieve keeps for it."""
 _SHOWN_DIFFERENCES = 5
 
 
@@ -36,47 +32,34 @@ class _Numbers:
     next = 0
 
 
-def settings_of(optimizer: Any, compressor: HorovodCompressor, *, coordinated: bool) -> dict[str, Any]:
-    """Return all that must be equal on all ranks, JSON-able. ``coordinated``: there is a coordinator."""
+def settings_of(
+    settings: Settings, parameters: Sequence[tuple[str, Parameter]], **others: Any
+) -> dict[str, Any]:
+    """Return what must be equal on all ranks: the user's settings, how each parameter's gradient travels, and
+    ``others`` (JSON-able).
+    """
     return {
-        "compression": compressor.describe(),
-        "op": seam.reduction_name(optimizer.op),
-        "coordinator": coordinated,
-        "backward_passes_per_step": optimizer.backward_passes_per_step,
+        "compression": settings.describe(),
+        **others,
         "parameters": {
-            name: f"{_path(compressor, name, parameter)} {parameter.dtype} {tuple(parameter.shape)}"
-            for name, parameter in seam.reduced_parameters(optimizer)
+            name: f"{_path(settings, name, parameter)} {parameter.dtype} {tuple(parameter.shape)}"
+            for name, parameter in parameters
         },
     }
 
 
-def settings_of_waiting(optimizer: Any, *, coordinated: bool) -> list[dict[str, Any]]:
-    """Return the settings of the other optimizers of this process that have not been compared yet."""
-    from .compressor import compressor_of  # which imports this module, by way of transactions
-
-    found = []
-    for other in optimizers_of_this_process():
-        compressor = compressor_of(other)
-        compared = getattr(getattr(other, TRANSACTION, None), "_settings_compared", False)
-        served = hasattr(other, "op")  # Adasum's has none, and is refused at its own first gradient
-        if other is not optimizer and served and compressor is not None and not compared:
-            found.append(settings_of(other, compressor, coordinated=coordinated))
-    return found
+def _path(settings: Settings, name: str, parameter: Parameter) -> str:
+    return "sparse" if compresses(settings.config, name, parameter) else "dense"
 
 
-def _path(compressor: HorovodCompressor, name: str, parameter: Parameter) -> str:
-    return "sparse" if compresses(compressor.config, name, parameter) else "dense"
-
-
-def warn_if_all_dense(optimizer: Any, compressor: HorovodCompressor) -> None:
-    """Warn, on one rank of the set, if no tensor of the model is compressed."""
-    config, parameters = compressor.config, seam.reduced_parameters(optimizer)
-    if optimizer.process_set.rank() or any(compresses(config, *each) for each in parameters):
+def warn_if_all_dense(settings: Settings, parameters: Sequence[tuple[str, Parameter]]) -> None:
+    """Warn if no tensor of the model is compressed; for one rank to call."""
+    if any(compresses(settings.config, *each) for each in parameters):
         return
     name, largest = max(parameters, key=lambda each: each[1].numel())
     warnings.warn(
         f"nothing is compressed: of {len(parameters)} tensors none is of type float32, float16 or bfloat16 "
-        f"and has {config.min_elements:,} elements (min_elements) or more; the largest is '{name}', "
+        f"and has {settings.config.min_elements:,} elements (min_elements) or more; the largest is '{name}', "
         f"{largest.numel():,} elements of {str(largest.dtype).removeprefix('torch.')}. All travel dense; "
         "lower min_elements, or train without compression.",
         stacklevel=2,
@@ -84,9 +67,9 @@ def warn_if_all_dense(optimizer: Any, compressor: HorovodCompressor) -> None:
 
 
 def compare_settings(
-    mine: Settings,
+    mine: Description,
     number: int | None,
-    process_set: Any,
+    messages: Messages,
     timeout: float,
     others: Callable[[], list[dict[str, Any]]] = list,
 ) -> int:
@@ -95,8 +78,8 @@ def compare_settings(
     Args:
         mine: from `settings_of`.
         number: of this optimizer from an earlier comparison, None at its first one.
-        process_set: the optimizer's.
-        timeout: how long to wait for the other ranks, in seconds.
+        messages: to the other ranks.
+        timeout: how long they may take to answer, in seconds, for the error's text.
         others: returns the settings of this rank's optimizers that have not begun yet; only called where
             settings differ, to find out whether it is a matter of order.
 
@@ -110,7 +93,7 @@ def compare_settings(
     """
     said = {"number": _Numbers.next if number is None else number, "settings": mine}
     try:
-        messages = gather_bytes(json.dumps(said, sort_keys=True).encode(), "settings", process_set, timeout)
+        told = messages.tell(json.dumps(said, sort_keys=True).encode(), "settings").wait()
     except ExchangeError as error:
         raise RankMismatch(
             f"not every rank answered the comparison of settings within {timeout:g} s. Does a rank run "
@@ -118,11 +101,11 @@ def compare_settings(
             "or has one not reached its first backward()? Give all ranks the same compression=, or raise "
             "timeout_seconds."
         ) from error
-    everyone = [json.loads(message) for message in messages]
+    everyone = [json.loads(message) for message in told]
     for rank, theirs in enumerate(everyone):
         differences = describe_differences(everyone[0]["settings"], theirs["settings"], rank)
         if differences:
-            waiting = gather_bytes(json.dumps(others()).encode(), "settings.others", process_set, timeout)
+            waiting = messages.tell(json.dumps(others()).encode(), "settings.others").wait()
             problem = order_problem(
                 [each["settings"] for each in everyone], [json.loads(each) for each in waiting]
             )
@@ -136,7 +119,7 @@ def compare_settings(
     return agreed
 
 
-def describe_differences(first: Settings, other: Settings, rank: int) -> str:
+def describe_differences(first: Description, other: Description, rank: int) -> str:
     """The differing fields of rank 0's settings and another rank's, with both values; empty when they
     agree.
     """
@@ -151,7 +134,7 @@ def describe_differences(first: Settings, other: Settings, rank: int) -> str:
     return "; ".join(shown)
 
 
-def _flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:
+def _flatten(settings: Description, prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):

@@ -1,0 +1,1 @@
+"""The ``compression=`` argument of the stock ``horovod.torch.DistributedOptimizer``."""

@@ -1,0 +1,75 @@
+"""What a rank keeps of one parameter's gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch.nn import Parameter
+
+from gradsieve import CompressionConfig, LayerCompressor, Policy, Velocity
+
+_COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Phase(Enum):
+    """Where a gradient stands in the step."""
+
+    IDLE = "idle"
+    IN_FLIGHT = "in flight"
+    EXCHANGED = "exchanged"
+
+
+@dataclass(eq=False)
+class ParameterState:
+    """One parameter: its name, how its gradient travels and where it stands.
+
+    layer: None if its gradient travels dense. velocity: what momentum correction keeps for it there.
+    held: frozen, and no rank sent anything, so that it must not be updated. scale: the factor (of a loss
+    scaler) in the gradient that is under way.
+    """
+
+    name: str
+    parameter: Parameter
+    layer: LayerCompressor | None = None
+    velocity: Velocity | None = None
+    phase: Phase = Phase.IDLE
+    held: bool = False
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, name: str, parameter: Parameter, config: CompressionConfig, policy: Policy) -> ParameterState:
+        """Return the state as of before the parameter's first step."""
+        elements, device = parameter.numel(), parameter.device
+        if compresses(config, name, parameter):
+            part = policy.layer(name, elements)
+            return cls(name, parameter, LayerCompressor(config, elements, device, name, part))
+        if config.momentum is None:
+            return cls(name, parameter)
+        dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
+        return cls(name, parameter, velocity=Velocity(config.momentum.momentum, elements, device, dtype))
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the parameter was frozen after the optimizer was made."""
+        return not self.parameter.requires_grad
+
+    def commit(self) -> None:
+        """The optimizer has stepped."""
+        self.phase, self.held = Phase.IDLE, False
+        for part in (self.layer, self.velocity):
+            if part is not None:
+                part.commit()
+
+    def rollback(self) -> None:
+        """The optimizer is not going to step."""
+        self.phase, self.held = Phase.IDLE, False
+        for part in (self.layer, self.velocity):
+            if part is not None:
+                part.rollback()
+
+
+def compresses(config: CompressionConfig, name: str, parameter: Parameter) -> bool:
+    """Whether the parameter's gradient is compressed; else it travels dense."""
+    return parameter.dtype in _COMPRESSIBLE and config.compresses(name, parameter.numel())

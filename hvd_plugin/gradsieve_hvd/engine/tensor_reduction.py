@@ -1,0 +1,104 @@
+"""What is sent of one gradient, and what the sum over all ranks makes of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradsieve import LayerCompressor, Payload
+from gradsieve.kernels.magnitude import all_finite
+
+from .observer import Submitted
+from .parameters import ParameterState, Phase
+from .reducer import Reducer
+from .tensors import own_memory, sum_into
+
+
+class TensorReduction:
+    """One gradient's way out and back within the step of a `Reducer`.
+
+    A frozen parameter (``requires_grad=False``) takes part with nothing, so that ranks that freeze other
+    layers than their peers neither hang nor part. If no rank sent anything for it, it is *held*: it must not
+    be updated.
+
+    A gradient that is given is overwritten with the sum later; one whose elements share memory gets memory of
+    its own first.
+    """
+
+    def __init__(self, reducer: Reducer) -> None:
+        self._reducer = reducer
+
+    # -- out --
+
+    def payload(self, state: ParameterState, layer: LayerCompressor, gradient: Tensor) -> Tensor:
+        """Return what is sent of a gradient to be compressed, uint8 [bytes]: clip it, add the residual,
+        select, encode.
+        """
+        factor = self._begin_sparse(state, gradient)
+        if factor is None:
+            payload = layer.abstain()
+        else:
+            payload = layer.compress(gradient, step=self._reducer.step, unscale=factor)
+        self._submitted_sparse(state, layer, gradient, payload.numel())
+        return payload
+
+    def _begin_sparse(self, state: ParameterState, gradient: Tensor) -> float | None:
+        """Return what takes the loss scale out of a gradient and clips it; None if it is frozen."""
+        own_memory(gradient)
+        state.phase, state.scale = Phase.IN_FLIGHT, self._reducer.settings.loss_scale()
+        if state.frozen:
+            self._reducer.clipping.abstain(gradient.numel())
+            return None
+        return self._reducer.clipping.factor(state.name, gradient) / state.scale
+
+    def _submitted_sparse(
+        self, state: ParameterState, layer: LayerCompressor, gradient: Tensor, payload_bytes: int
+    ) -> None:
+        if state.frozen:
+            sent = Submitted(state.name, 0, payload_bytes)
+        else:
+            size = gradient.numel() * gradient.element_size()
+            sent = Submitted(state.name, size, payload_bytes, gradient.numel(), layer.kept)
+        self._reducer.observers.submitted(sent)
+
+    def begin_dense(self, state: ParameterState, gradient: Tensor) -> float:
+        """Return the factor that clips a gradient that travels dense; a frozen parameter's is set to zero."""
+        own_memory(gradient)
+        state.phase = Phase.IN_FLIGHT
+        if state.frozen:
+            gradient.zero_()
+        if self._reducer.settings.nonfinite == "raise":
+            self._reducer.nonfinite.check_local(state.name, gradient)
+        state.scale = 1.0 if state.velocity is None else self._reducer.settings.loss_scale()
+        factor = self._reducer.clipping.factor(state.name, gradient)
+        self._reducer.observers.submitted(Submitted(state.name, gradient.numel() * gradient.element_size()))
+        return factor
+
+    # -- back --
+
+    def end_dense(self, state: ParameterState, reduced: Tensor, gradient: Tensor) -> None:
+        """Overwrite ``gradient`` with what was reduced (its shape), after momentum correction."""
+        state.held = state.frozen and not bool(reduced.any())
+        velocity = None if state.held else state.velocity
+        if velocity is not None and all_finite(reduced):
+            reduced = velocity.advance(reduced, 1.0 / state.scale).mul(state.scale).view(gradient.shape)
+            velocity.keep()
+        if reduced is not gradient:
+            gradient.copy_(reduced)
+        if self._reducer.settings.nonfinite == "raise":
+            self._reducer.nonfinite.check_reduced(state.name, gradient)
+        self._reducer.end(state)
+
+    def end_payloads(self, state: ParameterState, payloads: list[Payload], gradient: Tensor) -> None:
+        """Overwrite ``gradient`` with the sum or mean of all ranks' payloads; with NaN if one refused."""
+        refused = [rank for rank, payload in enumerate(payloads) if payload.refused]
+        if refused:
+            self._reducer.nonfinite.add_refusals(state.name, refused)
+            gradient.fill_(torch.nan)  # a loss scaler must see it, and nothing may ever be trained with it
+        else:
+            state.held = state.frozen and not any(payload.count for payload in payloads)
+            divisor = len(payloads) if self._reducer.averages else 1
+            if not sum_into(gradient, payloads, state.scale / divisor):
+                self._reducer.nonfinite.add_overflow(state.name, gradient)
+            self._reducer.clipping_watch.exchanged(state, gradient)
+        self._reducer.end(state)
