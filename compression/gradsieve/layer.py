@@ -15,7 +15,7 @@ from gradsieve.policies import LayerPolicy, Outcome
 from gradsieve.policies import state as saved
 from gradsieve.policies.energy import kept_energy_gain
 from gradsieve.policies.sole import SoleLayer
-from gradsieve.selection import Selection
+from gradsieve.selection import Selection, Selector
 from gradsieve.sparse_gradient import SparseGradient
 
 
@@ -24,6 +24,7 @@ class LayerCompressor:
 
     policy: this layer's part of the optimizer's policy, which says how much is sent; None makes the
         configuration's own, for a tensor that is compressed by itself.
+    selector: what chooses entries; None makes the configuration's own.
 
     refused: whether the last gradient was refused because it, or its sum with the residual, is not finite.
     kept: how many entries the last payload carries.
@@ -38,9 +39,10 @@ class LayerCompressor:
         device: torch.device | str = "cpu",
         name: str = "tensor",
         policy: LayerPolicy | None = None,
+        selector: Selector | None = None,
     ) -> None:
         self._config = config
-        self._selector = config.selector()
+        self._selector = selector or config.selector()
         self._policy = policy or SoleLayer(config.policy(), name, elements)
         self._feedback = config.feedback(elements, device)
         self._elements = elements

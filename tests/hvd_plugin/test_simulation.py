@@ -72,10 +72,10 @@ def test_every_rank_of_the_importance_rule_sees_its_own_samples_only(digits):
 
 def test_a_rank_leaves_the_gradients_as_they_are(digits):
     model = digits.model(0)
-    rank = SimulatedRank.of(Compression.laplace(0.05), model)
+    rank = SimulatedRank(Compression.laplace(0.05), model)
     gradients = {name: torch.randn(p.shape) for name, p in model.named_parameters()}
     before = {name: gradient.clone() for name, gradient in gradients.items()}
-    arrived = rank.send(gradients, 0)
+    arrived = rank.send(gradients)
     assert all(torch.equal(before[name], gradients[name]) for name in before)
     assert all(arrived[name].shape == gradients[name].shape for name in gradients)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradsieve import LaplaceConfig, Residual
+from gradsieve import LaplaceConfig, LayerCompressor, NonFiniteGradient, Selection, Selector
+from gradsieve.accumulated import Accumulated
 from gradsieve.density import entries_to_keep
 from gradsieve.kernels import as_accumulated
 
@@ -38,41 +39,57 @@ class LayerStep:
         return self.kept / self.wanted
 
 
+class _WatchedSelector:
+    """The rule, seen at its work.
+
+    before: the last accumulated gradient (fp32 [N]), a copy. cold, warm: see `LayerStep`.
+    """
+
+    def __init__(self, inner: Selector) -> None:
+        self._inner = inner
+        self.before = torch.empty(0)
+        self.cold = Questions()
+        self.warm: Questions | None = None
+
+    def select(self, accumulated: Accumulated | Tensor, density: float, warm: float | None) -> Selection:
+        """Select as the rule does; the cold selection is made of the copy and thrown away."""
+        inner = as_accumulated(accumulated) if isinstance(accumulated, Tensor) else accumulated
+        self.before = inner.tensor().clone()
+        cold, counted = CountedSum(as_accumulated(self.before)), CountedSum(inner)
+        self._inner.select(cold, density, None)
+        selection = self._inner.select(counted, density, warm)
+        self.cold, self.warm = cold.asked, None if warm is None else counted.asked
+        return selection
+
+
 class WatchedLayer:
-    """One layer's residual, threshold and rule."""
+    """One layer's compressor, whose rule is watched, which changes nothing of what it sends."""
 
     def __init__(self, name: str, elements: int, config: LaplaceConfig) -> None:
         self.name = name
-        self._density = config.density
-        self._selector = config.selector()
-        self._residual = Residual(elements)
-        self._threshold: float | None = None
+        self._selector = _WatchedSelector(config.selector())
+        self._compressor = LayerCompressor(config, elements, name=name, selector=self._selector)
 
     def exchange(self, gradient: Tensor, step: int) -> tuple[Tensor, Tensor, LayerStep]:
         """Return what arrives (fp32, the gradient's shape, zero where nothing was sent), the accumulated
         gradient (fp32 [N]) and what was seen; the gradient is not mutated.
 
-        The cold selection is made of a copy and thrown away, so that watching changes nothing.
+        Raises:
+            NonFiniteGradient: it holds NaN or infinity.
         """
-        density = self._density
-        accumulated = CountedSum(self._residual.begin(gradient))
-        before = accumulated.tensor().clone()
-        cold = CountedSum(as_accumulated(before))
-        self._selector.select(cold, density, None)
-        selection = self._selector.select(accumulated, density, self._threshold)
-        self._residual.keep(selection, selection.values)
-        self._residual.commit()
+        compressor, seen = self._compressor, self._selector
+        sent = compressor.select(gradient, step=step)
+        if sent is None:
+            raise NonFiniteGradient(f"NaN or infinity in the gradient of '{self.name}' in step {step}")
+        compressor.commit()
         record = LayerStep(
             layer=self.name,
             step=step,
-            elements=before.numel(),
-            wanted=entries_to_keep(density, before.numel()),
-            kept=selection.indices.numel(),
-            threshold=selection.threshold,
-            cold=cold.asked,
-            warm=None if self._threshold is None else accumulated.asked,
+            elements=sent.elements,
+            wanted=entries_to_keep(compressor.density, sent.elements),
+            kept=compressor.kept,
+            threshold=compressor.threshold or 0.0,
+            cold=seen.cold,
+            warm=seen.warm,
         )
-        self._threshold = selection.threshold
-        arrived = torch.zeros_like(before)
-        arrived[selection.indices] = selection.values
-        return arrived.view(gradient.shape), before, record
+        return sent.dense().view(gradient.shape), seen.before, record

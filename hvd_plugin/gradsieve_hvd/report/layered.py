@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from gradsieve import LayerCompressor, LayeredConfig, decode
+from gradsieve import LayeredConfig
 from gradsieve.density import entries_to_keep
+from gradsieve_hvd.simulation import SimulatedRank
+from gradsieve_hvd.simulation.training import gradients_of
 
 from .task import SampledDigits
 
@@ -49,41 +48,24 @@ def train_layered(
     task = task or SampledDigits()
     model = task.model(seed)
     optimizer = task.optimizer(model)
-    policy = config.policy()
-    compressors = {
-        name: LayerCompressor(config, size, name=name, policy=policy.layer(name, size))
-        for name, size in ((name, parameter.numel()) for name, parameter in model.named_parameters())
-        if config.compresses(name, size)
-    }
+    rank = SimulatedRank(config, model)
     records = []
     for step in range(steps):
         progress(f"layered rule, step {step + 1} of {steps}")
         optimizer.zero_grad()
         task.sample_losses(model, step, seed).mean().backward()
-        for name, parameter in model.named_parameters():
-            if name not in compressors or parameter.grad is None:
-                continue
-            compressor = compressors[name]
-            parameter.grad = _exchange(compressor, parameter.grad, step)
-            records.append(
-                LayeredStep(
-                    layer=name,
-                    step=step,
-                    elements=parameter.numel(),
-                    density=compressor.density,
-                    kept=compressor.kept,
-                    threshold=compressor.threshold or 0.0,
-                )
+        for name, gradient in rank.receive(rank.send(gradients_of(model))).items():
+            model.get_parameter(name).grad = gradient
+        records += [
+            LayeredStep(
+                layer=name,
+                step=step,
+                elements=model.get_parameter(name).numel(),
+                density=layer.density,
+                kept=layer.kept,
+                threshold=layer.threshold or 0.0,
             )
-        policy.commit()
+            for name, layer in rank.layers.items()
+        ]
         optimizer.step()
     return records
-
-
-def _exchange(compressor: LayerCompressor, gradient: Tensor, step: int) -> Tensor:
-    """Return what arrives of a gradient, in its shape."""
-    payload = decode(compressor.compress(gradient, step=step), gradient.numel())
-    compressor.commit()
-    arrived = torch.zeros(gradient.numel())
-    arrived[payload.indices] = payload.values
-    return arrived.view(gradient.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +11,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from gradsieve import CompressionConfig
-from gradsieve.global_clipping import GlobalClipping
 from gradsieve_hvd.demo.tasks import Task
 
+from .board import Board
 from .ranks import SimulatedRank
 
 
@@ -50,7 +50,7 @@ def training(
     """Train a demo task as ``ranks`` ranks would, and yield after every step.
 
     1. Each rank takes the gradient of its own batch and sends it, by ``config`` or dense if that is None.
-    2. The optimizer (the task's, unless given) takes the mean of what arrives.
+    2. All ranks receive the mean of what arrives, and the optimizer (the task's, unless given) applies it.
     3. The learning rate falls to zero by a cosine over ``steps``, as in the demo.
 
     ``clip_global_norm``: as in the drop-in, before gradients are accumulated. ``before_step``: what a user
@@ -63,29 +63,22 @@ def training(
     if config is not None and config.momentum is not None:
         _drop_momentum(made)
     scheduler = CosineAnnealingLR(made, steps)
-    members = [SimulatedRank.of(config, model) for _ in range(ranks)]
-    if clip_global_norm is not None:
-        for member in members:
-            member.clipping = GlobalClipping(clip_global_norm, ranks, averages=True)
+    board = Board(ranks)
+    members = [SimulatedRank(config, model, board.rank(number), clip_global_norm) for number in range(ranks)]
     for step in range(steps):
         sent = []
         for number, rank in enumerate(members):
             model.zero_grad()
             task.loss(model, step, number, seed, rank.recorder).backward()
-            sent.append(rank.send(gradients_of(model), step))
+            sent.append(rank.send(gradients_of(model)))
+        means = {name: torch.stack([each[name] for each in sent]).mean(dim=0) for name in sent[0]}
+        applied = [rank.receive(means) for rank in members]
         for name, parameter in model.named_parameters():
-            parameter.grad = torch.stack([gradients[name] for gradients in sent]).mean(dim=0)
-        _agree([member.clipping for member in members if member.clipping is not None])
+            parameter.grad = applied[0][name]
         before_step(model)
         made.step()
         scheduler.step()
         yield Step(step, members, model)
-
-
-def _agree(clippings: Sequence[GlobalClipping]) -> None:
-    messages = [clipping.close_step() for clipping in clippings]
-    for clipping in clippings:
-        clipping.agree(messages)
 
 
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:
