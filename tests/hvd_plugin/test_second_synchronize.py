@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradsieve_hvd.dropin.second_synchronize import are_new, digest_of
+from gradsieve_hvd.engine.second_synchronize import are_new, digest_of
 
 SIZES = st.lists(st.integers(1, 9000), min_size=1, max_size=3)
 SEEDS = st.integers(0, 1000)

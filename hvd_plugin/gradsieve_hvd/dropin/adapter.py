@@ -7,7 +7,6 @@ the engine's `Reducer` keeps.
 
 from __future__ import annotations
 
-import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,6 @@ from .context import HorovodContext
 from .horovod_internals import ADAPTER
 from .horovod_tensors import placeholder, reducible
 from .in_flight import InFlightCheck
-from .second_synchronize import agree_are_new
 from .settings import horovod_settings, settings_of_waiting
 from .supported import check_supported, refuse_closure
 from .watchdog import overdue, watch
@@ -66,7 +64,6 @@ class HorovodAdapter(SilentObserver):
         self.open_contexts: dict[Parameter, HorovodContext] = {}
         self.control: PlanExchange | None = None
         self._watched = False
-        self._sums: dict[str, weakref.ref[Tensor]] = {}  # the gradients that exchanges left, by name
         self._forget_step()
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(self._after_step)
@@ -129,21 +126,10 @@ class HorovodAdapter(SilentObserver):
         return placeholder(gradient), HorovodContext(self, state, gradient, gather)
 
     def _are_new(self) -> bool:
-        """Whether gradients that come again without a backward pass are new: all ranks agree, once in a
-        ``synchronize()``. A rank that has none left (``zero_grad()``, no backward pass) does not ask: new.
+        """Whether gradients that come again without a backward pass are new; asked once in a
+        ``synchronize()``.
         """
-        if self._repeated:
-            return False
-        exchanged = self.reducer.exchanged()
-        if not any(_has_gradient(state) for state in exchanged):
-            return True
-        replaced = any(self._is_replaced(state) for state in exchanged)
-        return agree_are_new(exchanged, replaced, self.reducer.nonfinite.refused, self._messages)
-
-    def _is_replaced(self, state: ParameterState) -> bool:
-        """Whether the parameter's gradient is another tensor than the one that the exchange left."""
-        left = self._sums.get(state.name)
-        return left is None or state.parameter.grad is not left()
+        return not self._repeated and self.reducer.gradients_are_new()
 
     def _compare_settings(self) -> None:
         if self.reducer.compared:
@@ -192,7 +178,6 @@ class HorovodAdapter(SilentObserver):
             self.tensors.end_payloads(state, self._decoded(state, gathered), gradient)
         if not self.open_contexts:
             self.reducer.observers.all_arrived()
-        self._sums[state.name] = weakref.ref(gradient)
         return gradient
 
     def _decoded(self, state: ParameterState, gathered: Tensor) -> list[codec.Payload]:
@@ -271,8 +256,3 @@ class HorovodAdapter(SilentObserver):
         """
         contexts = list(self.open_contexts.values())
         return overdue(self.optimizer, contexts, self.settings.timeout_seconds)
-
-
-def _has_gradient(state: ParameterState) -> bool:
-    gradient = state.parameter.grad
-    return gradient is not None and bool(gradient.any())

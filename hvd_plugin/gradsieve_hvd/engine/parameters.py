@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
+from torch import Tensor
 from torch.nn import Parameter
 
 from gradsieve import CompressionConfig, LayerCompressor, Policy, Velocity
@@ -27,7 +29,7 @@ class ParameterState:
 
     layer: None if its gradient travels dense. velocity: what momentum correction keeps for it there.
     held: frozen, and no rank sent anything, so that it must not be updated. scale: the factor (of a loss
-    scaler) in the gradient that is under way.
+    scaler) in the gradient that is under way. sum: the gradient that the last exchange left behind.
     """
 
     name: str
@@ -37,6 +39,7 @@ class ParameterState:
     phase: Phase = Phase.IDLE
     held: bool = False
     scale: float = 1.0
+    sum: weakref.ref[Tensor] | None = None
 
     @classmethod
     def of(cls, name: str, parameter: Parameter, config: CompressionConfig, policy: Policy) -> ParameterState:
@@ -54,6 +57,16 @@ class ParameterState:
     def frozen(self) -> bool:
         """Whether the parameter was frozen after the optimizer was made."""
         return not self.parameter.requires_grad
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the parameter has a gradient that is not zero."""
+        return self.parameter.grad is not None and bool(self.parameter.grad.any())
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the parameter's gradient is another tensor than the one that the exchange left."""
+        return self.sum is None or self.parameter.grad is not self.sum()
 
     def commit(self) -> None:
         """The optimizer has stepped."""

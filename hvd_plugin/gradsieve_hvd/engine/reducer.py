@@ -11,8 +11,10 @@ It knows neither how gradients travel nor an optimizer: front doors tell it what
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 
+from torch import Tensor
 from torch.nn import Parameter
 
 from gradsieve import Policy, Steering
@@ -24,6 +26,7 @@ from .exposed_communication import ExposedCommunication
 from .nonfinite import NonFiniteLog
 from .observer import StepObservers
 from .parameters import ParameterState, Phase
+from .second_synchronize import agree_are_new
 from .settings import Settings
 from .statistics import StepCounter
 from .weights_check import WeightsCheck
@@ -117,15 +120,28 @@ class Reducer:
         """
         return state.phase is not Phase.IDLE or (fresh and self.unapplied)
 
-    def end(self, state: ParameterState) -> None:
-        """The parameter's gradient has been replaced by the sum."""
+    def end(self, state: ParameterState, gradient: Tensor) -> None:
+        """The parameter's ``gradient`` has been overwritten with the sum."""
         self.observers.applied(state.name)
-        state.phase = Phase.EXCHANGED
+        state.phase, state.sum = Phase.EXCHANGED, weakref.ref(gradient)
         self.unapplied = True
 
     def exchanged(self) -> list[ParameterState]:
         """Return the parameters whose gradients are sums that wait for the optimizer's step."""
         return [state for state in self.states.values() if state.phase is Phase.EXCHANGED]
+
+    def gradients_are_new(self) -> bool:
+        """Whether gradients that have been exchanged come again as new ones, set by hand, rather than as what
+        the exchange left: all ranks agree. A rank that has none left (``zero_grad()``, no backward pass) does
+        not ask: new.
+
+        Raises:
+            ExchangeError: a rank did not answer in time.
+        """
+        exchanged = self.exchanged()
+        if not any(state.has_gradient for state in exchanged):
+            return True
+        return agree_are_new(exchanged, self.nonfinite.refused, self.messages)
 
     def commit(self) -> None:
         """The optimizer has stepped, so what was sent has been used.

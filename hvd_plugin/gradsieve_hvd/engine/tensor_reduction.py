@@ -87,7 +87,7 @@ class TensorReduction:
             gradient.copy_(reduced)
         if self._reducer.settings.nonfinite == "raise":
             self._reducer.nonfinite.check_reduced(state.name, gradient)
-        self._reducer.end(state)
+        self._reducer.end(state, gradient)
 
     def end_payloads(self, state: ParameterState, payloads: list[Payload], gradient: Tensor) -> None:
         """Overwrite ``gradient`` with the sum or mean of all ranks' payloads; with NaN if one refused."""
@@ -101,4 +101,4 @@ class TensorReduction:
             if not sum_into(gradient, payloads, state.scale / divisor):
                 self._reducer.nonfinite.add_overflow(state.name, gradient)
             self._reducer.clipping_watch.exchanged(state, gradient)
-        self._reducer.end(state)
+        self._reducer.end(state, gradient)

@@ -96,7 +96,7 @@ class SimulatedRank:
                 applied[name] = torch.empty_like(mean)
                 self._tensors.end_dense(state, mean, applied[name])
             else:
-                self._reducer.end(state)
+                self._reducer.end(state, mean)
         self._reducer.commit()
         return applied
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from gradsieve.kernels.magnitude import all_finite
-from gradsieve_hvd.engine.parameters import ParameterState
 from gradsieve_hvd.transport.messages import Messages
+
+from .parameters import ParameterState
 
 _PROJECTIONS = 4
 _ROW = 4096
@@ -86,11 +87,9 @@ def _alike(first: Digest, other: Digest) -> bool:
     return all(abs(a - b) <= allowed for a, b in pairs)
 
 
-def agree_are_new(
-    states: Iterable[ParameterState], replaced: bool, refused: bool, messages: Messages
-) -> bool:
+def agree_are_new(states: Iterable[ParameterState], refused: bool, messages: Messages) -> bool:
     """Exchange digests (one small message) of the parameters' gradients, and return `are_new`; all ranks call
-    it, or none. ``replaced``: see `Digest`.
+    it, or none.
 
     Raises:
         ExchangeError: a rank did not answer in time.
@@ -100,6 +99,7 @@ def agree_are_new(
         torch.zeros_like(state.parameter) if state.parameter.grad is None else state.parameter.grad
         for state in ordered
     )
-    message = json.dumps(asdict(digest_of(gradients, replaced))).encode()
+    mine = digest_of(gradients, any(state.replaced for state in ordered))
+    message = json.dumps(asdict(mine)).encode()
     answers = messages.tell(message, "second-synchronize").wait()
     return are_new([Digest(**json.loads(answer)) for answer in answers], refused)
