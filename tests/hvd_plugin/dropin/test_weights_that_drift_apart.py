@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from training import (
     weights,
 )
 
-from gradsieve_hvd import RankMismatch, weights_check
+from gradsieve_hvd import RankMismatch
 from gradsieve_hvd.engine.weights_check import describe_differences
 from gradsieve_hvd.optimizers import reducer_of
+from gradsieve_hvd.transport.horovod_allgather import HorovodMessages
 
 
 def flip_lowest_bit(weight: Tensor) -> None:
@@ -37,20 +38,18 @@ def flip_lowest_bit(weight: Tensor) -> None:
 def messages() -> Iterator[list[int]]:
     """Sizes of the messages that the check sends."""
     sent: list[int] = []
-    gathering, telling = weights_check.MessageGather, weights_check.gather_bytes
+    tell = HorovodMessages.tell
 
-    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
-        def gather(content: bytes, *arguments: Any) -> Any:
+    def counted(self: HorovodMessages, content: bytes, name: str) -> Any:
+        if name.startswith("weights."):
             sent.append(len(content))
-            return original(content, *arguments)
+        return tell(self, content, name)
 
-        return gather
-
-    weights_check.MessageGather, weights_check.gather_bytes = counted(gathering), counted(telling)
+    HorovodMessages.tell = counted  # type: ignore[method-assign]
     try:
         yield sent
     finally:
-        weights_check.MessageGather, weights_check.gather_bytes = gathering, telling
+        HorovodMessages.tell = tell  # type: ignore[method-assign]
 
 
 @on_ranks
@@ -209,7 +208,7 @@ import sys, time
 sys.path.insert(0, {str(Path(__file__).parents[2] / "support")!r})
 import horovod.torch as hvd
 from training import distribute, laplace, perceptron, train
-from gradsieve_hvd import weights_check
+from gradsieve_hvd.engine import weights_check
 hvd.init()
 model = perceptron()
 optimizer = distribute(hvd, model, laplace(check_weights_every=4))
