@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from gradsieve.codec.checksum import CHECKSUM_BYTES
-from gradsieve.codec.header import Bytes, Header, IndexCoding, Refusal, ValueCoding, opened, unexpected
+from gradsieve.codec.faults import unexpected
+from gradsieve.codec.header import Bytes, Header, IndexCoding, Refusal, ValueCoding, opened
 from gradsieve.codec.indices import read_indices
 from gradsieve.codec.payload import Payload
 from gradsieve.codec.values import read_values

@@ -9,12 +9,14 @@ from torch import Tensor
 from gradsieve.codec.bits import SLACK
 from gradsieve.codec.checksum import CHECKSUM_BYTES
 from gradsieve.codec.header import Bytes, Header, IndexCoding, Refusal, ValueCoding, seal, written
-from gradsieve.codec.indices import no_indices, plan_indices
+from gradsieve.codec.indices import PlannedIndices, no_indices, plan_indices
 from gradsieve.codec.values import (
+    PlannedValues,
     ValueDtype,
     coding_of,
     is_floating,
     patterns_of,
+    plan_unpacked,
     plan_values,
     raw_bytes,
 )
@@ -45,9 +47,7 @@ def encode(selection: Selection, elements: int, value_dtype: ValueDtype, epoch: 
         every = np.zeros(elements, np.uint32)
         every[indices.indices] = patterns
         indices, values = no_indices(elements), plan_values(every, coding)
-    body, entries = values.size + indices.size, values.numbers.size
-    header = Header(indices.coding, coding, values.packed, Refusal.NONE, epoch, elements, entries, body)
-    payload, at = _opened(header)
+    payload, at = _opened(_header(indices, values, coding, elements, epoch))
     # Apart from each other, as writers touch a few bytes beyond their end.
     index_bytes = np.empty(indices.size + SLACK, np.uint8)
     _, at = both(lambda: indices.write(index_bytes, 0), lambda: values.write(payload, at), count)
@@ -55,11 +55,31 @@ def encode(selection: Selection, elements: int, value_dtype: ValueDtype, epoch: 
     return _sealed(payload, at + indices.size)
 
 
+def encode_all(values: Tensor, value_dtype: ValueDtype, epoch: int = 0) -> Tensor:
+    """Return all values (fp32 [N], not mutated) of a tensor as a payload, without positions.
+
+    Nothing is tried to make it smaller: where everything is sent, time counts, and values pack badly.
+
+    Raises PayloadError if a value is not finite.
+    """
+    coding = coding_of(value_dtype)
+    planned = plan_unpacked(patterns_of(values), coding)
+    payload, at = _opened(_header(no_indices(values.numel()), planned, coding, values.numel(), epoch))
+    return _sealed(payload, planned.write(payload, at))
+
+
 def encode_refusal(elements: int, reason: Refusal = Refusal.NON_FINITE, epoch: int = 0) -> Tensor:
     """Return the payload (without a body) of a rank that sends nothing for this tensor, and why."""
     header = Header(IndexCoding.DENSE, ValueCoding.FLOAT32, False, reason, epoch, elements, 0, 0)
     payload, at = _opened(header)
     return _sealed(payload, at)
+
+
+def _header(
+    indices: PlannedIndices, values: PlannedValues, coding: ValueCoding, elements: int, epoch: int
+) -> Header:
+    body, count = values.size + indices.size, values.numbers.size
+    return Header(indices.coding, coding, values.packed, Refusal.NONE, epoch, elements, count, body)
 
 
 def _opened(header: Header) -> tuple[Bytes, int]:

@@ -14,16 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gradsieve.codec.checksum import CHECKSUM_BYTES, checksum
-from gradsieve.errors import PayloadError
+from gradsieve.codec.faults import unexpected
+from gradsieve.codec.numbers import LONGEST_NUMBER, read_numbers, write_numbers
 
 Bytes = npt.NDArray[np.uint8]
 MAGIC = b"GRSV"
 VERSION = 2
 _FIXED = struct.Struct("<4sBBBB")
-_NUMBERS = 4
-_LONGEST_NUMBER = 8  # so that numbers are below 2**56, and loops can count with them in 64 bits
-_LONGEST = _FIXED.size + _NUMBERS * _LONGEST_NUMBER
-_MORE, _SEVEN_BITS = 0x80, 0x7F
+_NUMBERS = ("plan epoch", "elements", "count", "length")
+_LONGEST = _FIXED.size + len(_NUMBERS) * LONGEST_NUMBER
 _PACKED = 0x10
 _Code = TypeVar("_Code", bound=IntEnum)
 
@@ -84,14 +83,7 @@ def written(header: Header) -> bytes:
         header.value_coding | (_PACKED if header.packed else 0),
         header.refusal,
     )
-    numbers = bytearray(fixed)
-    for number in (header.epoch, header.elements, header.count, header.body):
-        rest = number
-        while rest > _SEVEN_BITS:
-            numbers.append(rest & _SEVEN_BITS | _MORE)
-            rest >>= 7
-        numbers.append(rest)
-    return bytes(numbers)
+    return fixed + write_numbers((header.epoch, header.elements, header.count, header.body))
 
 
 def seal(payload: Bytes, length: int) -> None:
@@ -109,11 +101,11 @@ def opened(data: Bytes, at: int) -> tuple[Header, int]:
     PayloadError naming the field.
     """
     start = data[at : at + _LONGEST].tobytes()
-    if len(start) < _FIXED.size + _NUMBERS:
+    if len(start) < _FIXED.size + len(_NUMBERS):
         raise unexpected(
             "header",
             f"{len(start)} bytes",
-            f"at least {_FIXED.size + _NUMBERS} bytes",
+            f"at least {_FIXED.size + len(_NUMBERS)} bytes",
             "the payload is truncated",
         )
     magic, version, index_coding, value_coding, refusal = _FIXED.unpack_from(start)
@@ -121,7 +113,7 @@ def opened(data: Bytes, at: int) -> tuple[Header, int]:
         raise unexpected("magic", magic, MAGIC, "these bytes are not a gradsieve payload")
     if version != VERSION:
         raise unexpected("version", version, VERSION, "run the same gradsieve release on all ranks")
-    (epoch, elements, count, body), used = _numbers(start)
+    (epoch, elements, count, body), used = read_numbers(start, _FIXED.size, _NUMBERS)
     left = data.size - at - used - CHECKSUM_BYTES
     if body > left:
         raise unexpected("length", body, f"at most {left} bytes", "the payload is truncated or corrupted")
@@ -141,32 +133,6 @@ def opened(data: Bytes, at: int) -> tuple[Header, int]:
         body,
     )
     return header, at + used
-
-
-def unexpected(field: str, found: object, expected: object, advice: str) -> PayloadError:
-    """Return the error for a payload whose ``field`` is not as expected."""
-    return PayloadError(f"payload field '{field}': found {found!s}, expected {expected!s}; {advice}")
-
-
-def _numbers(start: bytes) -> tuple[list[int], int]:
-    """Return the numbers behind the fixed bytes, seven bits per byte, and where they end."""
-    numbers: list[int] = []
-    number = shift = 0
-    for at in range(_FIXED.size, len(start)):
-        byte = start[at]
-        number |= (byte & _SEVEN_BITS) << shift
-        shift += 7
-        if byte & _MORE:
-            if shift == 7 * _LONGEST_NUMBER:
-                break
-            continue
-        numbers.append(number)
-        if len(numbers) == _NUMBERS:
-            return numbers, at + 1
-        number = shift = 0
-    field = ("plan epoch", "elements", "count", "length")[len(numbers)]
-    allowed = f"at most {_LONGEST_NUMBER} bytes, the last below 128"
-    raise unexpected(field, "a number without end", allowed, "the payload is truncated or corrupted")
 
 
 def _member(kind: type[_Code], code: int, field: str) -> _Code:

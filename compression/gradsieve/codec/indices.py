@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from gradsieve.codec import index_loops as loops
 from gradsieve.codec import rice
-from gradsieve.codec.header import Bytes, IndexCoding, unexpected
+from gradsieve.codec.faults import unexpected
+from gradsieve.codec.header import Bytes, IndexCoding
 
 Indices = npt.NDArray[np.int64]
 _READERS: dict[IndexCoding, Callable[[Bytes, int, int, int, Indices], int]] = {

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from gradsieve.codec import bits, rice
 from gradsieve.codec import value_loops as loops
-from gradsieve.codec.header import Bytes, Header, ValueCoding, unexpected
+from gradsieve.codec.faults import unexpected
+from gradsieve.codec.header import Bytes, Header, ValueCoding
 
 ValueDtype = Literal["float32", "float16", "bfloat16", "int8", "int4", "int2"]
 Words = npt.NDArray[np.uint32]
-_FIELDS = {  # bits of exponent or level, and of the mantissa
+FIELDS = {  # bits of exponent or level, and of the mantissa
     ValueCoding.FLOAT32: (8, 23),
     ValueCoding.FLOAT16: (5, 10),
     ValueCoding.BFLOAT16: (8, 7),
@@ -97,18 +98,31 @@ def plan_values(patterns: Words, coding: ValueCoding) -> PlannedValues:
 
     Raises PayloadError if one is not finite.
     """
-    if not loops.all_finite(patterns, *_FIELDS[ValueCoding.FLOAT32]):
-        raise unexpected(*_NOT_FINITE)
-    exponent, mantissa = _FIELDS[coding]
-    codes, scales = _rounded(patterns, coding)
+    raw = plan_unpacked(patterns, coding)
+    codes, scales = raw.numbers, raw.scales
+    exponent, mantissa = FIELDS[coding]
     base = loops.smallest_exponent(codes, exponent, mantissa) if is_floating(coding) else 0
     numbers = np.empty_like(codes)
     loops.to_numbers(codes, exponent, mantissa, base, numbers)
     parameters = np.empty(-(-codes.size // rice.BLOCK), np.uint8)
-    packed, raw = 4 * scales.size + 1 + rice.plan(numbers, parameters), raw_bytes(coding, codes.size)
-    if packed < raw:
-        return PlannedValues(scales, numbers, _width(coding), True, base, parameters, packed)
-    return PlannedValues(scales, codes, _width(coding), False, base, parameters, raw)
+    packed = 4 * scales.size + 1 + rice.plan(numbers, parameters)
+    if packed < raw.size:
+        return PlannedValues(scales, numbers, raw.width, True, base, parameters, packed)
+    return raw
+
+
+def plan_unpacked(patterns: Words, coding: ValueCoding) -> PlannedValues:
+    """Round fp32 values given by their ``patterns`` (not mutated), to be written as they are.
+
+    Raises PayloadError if one is not finite.
+    """
+    if not loops.all_finite(patterns, *FIELDS[ValueCoding.FLOAT32]):
+        raise unexpected(*_NOT_FINITE)
+    codes, scales = _rounded(patterns, coding)
+    no_parameters = np.empty(0, np.uint8)
+    return PlannedValues(
+        scales, codes, _width(coding), False, 0, no_parameters, raw_bytes(coding, codes.size)
+    )
 
 
 def read_values(header: Header, data: Bytes, at: int, end: int) -> tuple[Tensor, int]:
@@ -130,13 +144,13 @@ def read_values(header: Header, data: Bytes, at: int, end: int) -> tuple[Tensor,
     else:
         codes = np.zeros(count, np.uint32)
         at = bits.append(data, at, end, _width(coding), codes, 0, count)
-    if is_floating(coding) and not loops.all_finite(codes, *_FIELDS[coding]):
+    if is_floating(coding) and not loops.all_finite(codes, *FIELDS[coding]):
         raise unexpected(*_NOT_FINITE)
     return torch.from_numpy(_widened(codes, scales, coding)), at
 
 
 def _unpacked(coding: ValueCoding, data: Bytes, at: int, end: int, count: int) -> tuple[Words, int]:
-    exponent, mantissa = _FIELDS[coding]
+    exponent, mantissa = FIELDS[coding]
     numbers, codes = np.empty(count, np.uint32), np.empty(count, np.uint32)
     after = rice.read(data, at + 1, end, (1 << _width(coding)) - 1, numbers)
     if after < 0:
@@ -158,7 +172,7 @@ def _rounded(patterns: Words, coding: ValueCoding) -> tuple[Words, Words]:
     elif coding is ValueCoding.BFLOAT16:
         loops.to_bfloat(patterns, codes)
     else:
-        loops.to_levels(patterns, _FIELDS[coding][0], codes, scales)
+        loops.to_levels(patterns, FIELDS[coding][0], codes, scales)
     return codes, scales
 
 
@@ -171,7 +185,7 @@ def _widened(codes: Words, scales: Words, coding: ValueCoding) -> npt.NDArray[np
         loops.from_half(codes, patterns)
     elif coding is ValueCoding.BFLOAT16:
         loops.from_bfloat(codes, patterns)
-    elif not loops.from_levels(codes, _FIELDS[coding][0], scales, patterns):
+    elif not loops.from_levels(codes, FIELDS[coding][0], scales, patterns):
         raise unexpected(
             "scales", "a pair that is none", "two finite magnitudes, rising", "the payload is corrupted"
         )
@@ -179,7 +193,7 @@ def _widened(codes: Words, scales: Words, coding: ValueCoding) -> npt.NDArray[np
 
 
 def _width(coding: ValueCoding) -> int:
-    exponent, mantissa = _FIELDS[coding]
+    exponent, mantissa = FIELDS[coding]
     return 1 + exponent + mantissa
 
 
