@@ -7,6 +7,7 @@ from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.transport.base import Transport, allgather
 
 from .base import Coder, Exchanged, no_gradient, read, refusal, refused_block
+from .phases import phase
 
 
 class AllgatherExchange:
@@ -33,7 +34,9 @@ class AllgatherExchange:
             message, rejected = refused_block(elements), SparseGradient.nothing(elements)
         else:
             message, rejected = self._coder.encode(gradient)
-        blocks = [read(each, elements) for each in allgather(transport, message)]
+        with phase("all-gather"):
+            arrived = allgather(transport, message)
+        blocks = [read(each, elements) for each in arrived]
         total = no_gradient(elements)
         for block in blocks:
             if block is None:

@@ -10,6 +10,7 @@ from gradsieve_hvd.transport.base import Transport
 
 from .base import Coder, Exchanged, read, refused_block
 from .blocks import Bounds, equal_bounds, most_per_block, put_together
+from .ring_rounds import allgather_blocks, reduce_scatter
 
 GROUP = 1024
 """Elements of a group of method C **(r)**: no group straddles two blocks."""
@@ -45,8 +46,8 @@ class RingExchange:
         bounds = equal_bounds(gradient.elements, transport.size, self._group)
         refuse = refuse or not gradient.finite
         travel = _Travel(gradient, bounds, transport, self._coder, most, refuse)
-        block, message = travel.reduce_scatter()
-        messages = _allgather(transport, block, message)
+        block, message = reduce_scatter(transport, travel.first(), travel.added)
+        messages = allgather_blocks(transport, block, message)
         return put_together(messages, bounds, travel.rejected)
 
 
@@ -66,24 +67,19 @@ class _Travel:
         self._coder, self._most, self._refuse = coder, most, refuse
         self.rejected: list[tuple[int, SparseGradient]] = []
 
-    def reduce_scatter(self) -> tuple[int, Tensor]:
-        """Return the number of the block that ends here, and its sum as it is sent to all."""
-        rank, size = self._transport.rank, self._transport.size
-        message = self._packed(rank, self._own(rank))
-        for step in range(size - 1):
-            received = self._transport.send_receive(message, (rank + 1) % size, (rank - 1) % size)
-            number = (rank - step - 1) % size
-            message = self._packed(number, self._added(number, received))
-        return (rank + 1) % size, message
+    def first(self) -> Tensor:
+        """Return the message that this rank begins with."""
+        return self._packed(self._transport.rank, self._own(self._transport.rank))
+
+    def added(self, number: int, received: Tensor) -> Tensor:
+        """Return the message with a block to which this rank's entries were added."""
+        start, stop = self._bounds[number : number + 2]
+        theirs, ours = read(received, stop - start), self._own(number)
+        return self._packed(number, None if theirs is None or ours is None else theirs.plus(ours))
 
     def _own(self, number: int) -> SparseGradient | None:
         start, stop = self._bounds[number : number + 2]
         return None if self._refuse else self._gradient.block(start, stop)
-
-    def _added(self, number: int, received: Tensor) -> SparseGradient | None:
-        start, stop = self._bounds[number : number + 2]
-        theirs, ours = read(received, stop - start), self._own(number)
-        return None if theirs is None or ours is None else theirs.plus(ours)
 
     def _packed(self, number: int, block: SparseGradient | None) -> Tensor:
         """Return the message with a block, or with a refusal; a sum may have become infinite."""
@@ -94,15 +90,3 @@ class _Travel:
         message, rounded = self._coder.encode(kept)
         self.rejected += [(start, dropped), (start, rounded)]
         return message
-
-
-def _allgather(transport: Transport, block: int, message: Tensor) -> list[Tensor]:
-    """Return the messages of all blocks, by block; this rank has that of ``block``."""
-    rank, size = transport.rank, transport.size
-    messages = {block: message}
-    for step in range(size - 1):
-        received = transport.send_receive(
-            messages[(block - step) % size], (rank + 1) % size, (rank - 1) % size
-        )
-        messages[(block - step - 1) % size] = received
-    return [messages[each] for each in range(size)]

@@ -12,6 +12,7 @@ from gradsieve_hvd.transport.base import Transport, allgather, alltoall
 
 from .base import Coder, Exchanged, read, refused_block
 from .blocks import Bounds, balanced_bounds, equal_bounds, most_per_block, put_together
+from .phases import phase
 
 _CELLS = 1024
 
@@ -55,13 +56,15 @@ class ScatterExchange:
             message, rounded = self._coder.encode(gradient.block(first, end))
             messages.append(message)
             rejected.append((first, rounded))
-        block = self._summed(alltoall(transport, messages), stop - start)
+        with phase("all-to-all of blocks"):
+            arrived = alltoall(transport, messages)
+        block = self._summed(arrived, stop - start)
         if block is None:
-            return put_together(allgather(transport, refused_block(stop - start)), bounds, ())
+            return put_together(_to_all(transport, refused_block(stop - start)), bounds, ())
         kept, dropped = block.keep_largest(most_per_block(most, transport.size, block))
         message, rounded = self._coder.encode(kept)
         rejected += [(start, dropped), (start, rounded)]
-        return put_together(allgather(transport, message), bounds, rejected)
+        return put_together(_to_all(transport, message), bounds, rejected)
 
     def _summed(self, messages: list[torch.Tensor], elements: int) -> SparseGradient | None:
         """Return the sum of what arrived, None if a rank refused or the sum is not finite."""
@@ -80,7 +83,13 @@ class ScatterExchange:
         if self._rebalance and ranks > 1 and self._exchanges % self._rebalance == 0:
             cell = -(-elements // _CELLS) or 1
             mine = torch.bincount(gradient.indices // cell, minlength=_CELLS).to(torch.int32)
-            counts = [each.view(torch.int32) for each in allgather(transport, mine.view(torch.uint8))]
+            with phase("counting entries"):
+                counts = [each.view(torch.int32) for each in allgather(transport, mine.view(torch.uint8))]
             self._bounds = balanced_bounds(torch.stack(counts).sum(0), cell, elements, ranks)
         self._exchanges += 1
         return self._bounds
+
+
+def _to_all(transport: Transport, message: torch.Tensor) -> list[torch.Tensor]:
+    with phase("all-gather of sums"):
+        return allgather(transport, message)

@@ -1,0 +1,105 @@
+"""Which transport carries sparse gradients: one that sends to a single rank, where there is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from .base import Transport
+from .horovod import HorovodTransport
+from .horovod_allgather import HorovodMessages
+
+_log = logging.getLogger("gradsieve.transport")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """transport: to the ranks of a process set. name: mpi4py, torch.distributed or Horovod. why: in words."""
+
+    transport: Transport
+    name: str
+    why: str
+
+
+def choose_transport(process_set: Any, timeout: float = 300.0) -> Chosen:
+    """Return the best transport that all ranks of a process set have.
+
+    All of them call it, after ``hvd.init()`` and before they start a thread that communicates.
+
+    1. Each rank finds out why it cannot use mpi4py, and why not ``torch.distributed``: messages between two
+       ranks are quicker than Horovod's collectives, of which each must wait for all ranks.
+    2. They tell each other, as all must use the same one.
+    3. Take the first that no rank objects to; else Horovod's collectives.
+
+    Args:
+        process_set: Horovod's, initialised, with this rank in it.
+        timeout: how long a message may take, in seconds.
+
+    Raises:
+        ExchangeError: a rank does not take part.
+    """
+    mine = {"mpi4py": _why_not_mpi(), "torch.distributed": _why_not_torch(process_set)}
+    messages = HorovodMessages(process_set, timeout)
+    every = [json.loads(each) for each in messages.tell(json.dumps(mine).encode(), "transport").wait()]
+    obstacles = {name: _obstacle(name, every) for name in mine}
+    name = next((each for each, obstacle in obstacles.items() if not obstacle), "Horovod")
+    why = "; ".join(f"not {each}: {obstacle}" for each, obstacle in obstacles.items() if obstacle)
+    if name != "Horovod":
+        why = f"it sends messages to single ranks ({why})" if name != "mpi4py" else "it sends to single ranks"
+    chosen = Chosen(_made(name, process_set, timeout), name, why)
+    if process_set.rank() == 0:
+        _log.info("gradients travel by %s: %s", name, why)
+    return chosen
+
+
+def _made(name: str, process_set: Any, timeout: float) -> Transport:
+    if name == "mpi4py":
+        from .mpi import MpiTransport
+
+        return MpiTransport(process_set.ranks, timeout)
+    if name == "torch.distributed":
+        from .torch_distributed import TorchDistributedTransport
+
+        return TorchDistributedTransport(timeout=timeout)
+    return HorovodTransport(process_set, timeout)
+
+
+def _obstacle(name: str, every: list[dict[str, str]]) -> str:
+    return next((f"rank {rank}: {each[name]}" for rank, each in enumerate(every) if each[name]), "")
+
+
+def _why_not_mpi() -> str:
+    import horovod.torch as hvd
+
+    if not hvd.mpi_enabled():
+        return "Horovod does not run on MPI here"
+    if importlib.util.find_spec("mpi4py") is None:
+        return "mpi4py is not installed"
+    if "mpi4py.MPI" not in sys.modules:
+        import mpi4py
+
+        # Horovod has initialised its MPI. If mpi4py was built for another one, that must not be started.
+        mpi4py.rc.initialize = False
+    from .mpi import why_unusable, world
+
+    if why := why_unusable():
+        return why
+    if world() != (hvd.rank(), hvd.size()):
+        return "Horovod was initialised with some of MPI's ranks"
+    return ""
+
+
+def _why_not_torch(process_set: Any) -> str:
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return "it is not initialised"
+    if "gloo" not in str(dist.get_backend_config()):
+        return "it has no backend for CPUs (gloo)"
+    if (dist.get_rank(), dist.get_world_size()) != (process_set.rank(), process_set.size()):
+        return "its ranks are not Horovod's"
+    return ""
