@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -28,6 +28,19 @@ class Transport(Protocol):
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """Send to one rank and return what another one has sent at the same time.
+
+        Raises:
+            ExchangeError: a rank did not take part in time.
+        """
+        ...
+
+
+@runtime_checkable
+class AllReducing(Protocol):
+    """A transport whose library sums dense tensors faster than messages between neighbours could."""
+
+    def allreduce(self, values: Tensor) -> Tensor:
+        """Return the sum over ranks (fp32 [N], CPU, a new tensor); the same bits on every rank.
 
         Raises:
             ExchangeError: a rank did not take part in time.

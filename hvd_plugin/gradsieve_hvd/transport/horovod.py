@@ -46,13 +46,32 @@ class HorovodTransport:
         handle = hvd.alltoall_async(
             message, splits=splits, name="gradsieve.transport", process_set=self._process_set
         )
+        self._wait(handle, f"no message from rank {source}")
+        received: Tensor = hvd.synchronize(handle)[0]
+        return received
+
+    def allreduce(self, values: Tensor) -> Tensor:
+        """Return the sum over ranks (fp32 [N], CPU, a new tensor).
+
+        Raises:
+            ExchangeError: a rank did not take part in time.
+            HorovodInternalError: Horovod was shut down (elastic training catches it).
+        """
+        import horovod.torch as hvd
+
+        handle = hvd.allreduce_async(
+            values, op=hvd.Sum, name="gradsieve.transport.sum", process_set=self._process_set
+        )
+        self._wait(handle, "no sum with the other ranks")
+        total: Tensor = hvd.synchronize(handle)
+        return total
+
+    def _wait(self, handle: int, missing: str) -> None:
         began = RUNNING.seconds()
         while not handle_finished(handle):
             if RUNNING.seconds() - began > self._timeout:
                 raise ExchangeError(
-                    f"rank {self.rank}: no message from rank {source} within {self._timeout:g} s; all ranks "
+                    f"rank {self.rank}: {missing} within {self._timeout:g} s; all ranks "
                     "must make the same exchanges in the same order"
                 )
             time.sleep(_POLL_SECONDS)
-        received: Tensor = hvd.synchronize(handle)[0]
-        return received

@@ -1,4 +1,4 @@
-"""Over processes exchanges give the same bits as over threads, by Horovod and by torch.distributed."""
+"""Over processes exchanges give the same bits as over threads, by whatever carries their messages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,19 @@ from real_ranks import on_ranks
 
 from gradsieve.errors import ExchangeError
 from gradsieve.sparse_gradient import SparseGradient
-from gradsieve_hvd.exchange import AllgatherExchange, Exchange, Exchanged, RingExchange, ScatterExchange
-from gradsieve_hvd.transport.base import Transport
+from gradsieve_hvd.exchange import (
+    AllgatherExchange,
+    DenseExchange,
+    Exchange,
+    Exchanged,
+    LowRankExchange,
+    Reduced,
+    RingExchange,
+    ScatterExchange,
+)
+from gradsieve_hvd.transport.base import AllReducing, Transport
+from gradsieve_hvd.transport.choose import choose_transport
+from gradsieve_hvd.transport.horovod_allgather import HorovodMessages
 from gradsieve_hvd.transport.threads import run_ranks
 
 ELEMENTS = 20_000
@@ -38,6 +49,29 @@ def assert_as_over_threads(transport: Transport) -> None:
         ):
             assert torch.equal(ours.total, theirs.total)
             assert torch.equal(ours.rejected.dense(), theirs.rejected.dense())
+    assert_dense_as_over_threads(transport)
+
+
+def assert_dense_as_over_threads(transport: Transport) -> None:
+    def work(other: Transport) -> list[Reduced]:
+        lowrank = LowRankExchange([(100, 150), (5000,)], rank=2)
+        bucket = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(other.rank))
+        exchanges = (DenseExchange("float16"), DenseExchange("bfloat16"), lowrank, lowrank, DenseExchange())
+        return [exchange.exchange(bucket, other) for exchange in exchanges]
+
+    for ours, theirs in zip(work(transport), run_ranks(transport.size, work)[transport.rank], strict=True):
+        if isinstance(transport, AllReducing):  # in an order of its own
+            assert torch.allclose(ours.total, theirs.total, atol=1e-4)
+        else:
+            assert torch.equal(ours.total, theirs.total)
+        told = HorovodMessages(hvd_ranks(), 60).tell(ours.total.numpy().tobytes(), "total").wait()
+        assert len(set(told)) == 1
+
+
+def hvd_ranks() -> Any:
+    import horovod.torch as hvd
+
+    return hvd.global_process_set
 
 
 @on_ranks
@@ -45,6 +79,18 @@ def test_over_horovod(hvd: Any) -> None:
     from gradsieve_hvd.transport.horovod import HorovodTransport
 
     assert_as_over_threads(HorovodTransport(hvd.global_process_set, timeout=60))
+
+
+@on_ranks
+def test_over_what_is_chosen(hvd: Any) -> None:
+    chosen = choose_transport(hvd.global_process_set, timeout=60)
+    if hvd.mpi_enabled():
+        assert (chosen.name, chosen.why) == ("mpi4py", "it sends to single ranks")
+    else:
+        assert chosen.name == "Horovod"
+        assert "not mpi4py: rank 0: Horovod does not run on MPI here" in chosen.why
+        assert "not torch.distributed: rank 0: it is not initialised" in chosen.why
+    assert_as_over_threads(chosen.transport)
 
 
 def start_gloo(hvd: Any) -> None:
@@ -69,6 +115,8 @@ def test_over_torch_distributed(hvd: Any) -> None:
     from gradsieve_hvd.transport.torch_distributed import TorchDistributedTransport
 
     start_gloo(hvd)
+    if not hvd.mpi_enabled():
+        assert choose_transport(hvd.global_process_set, timeout=60).name == "torch.distributed"
     assert_as_over_threads(TorchDistributedTransport(timeout=60))
     dist.destroy_process_group()
 
