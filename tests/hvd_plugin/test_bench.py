@@ -1,6 +1,7 @@
 """``gradsieve bench`` measures what it says, and says it in the fields that others read."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -74,11 +75,27 @@ def test_the_codec_bench_counts_headers_and_sees_halves_smaller(tmp_path):
 def test_every_path_between_ranks_has_its_bytes_and_its_result(tmp_path):
     rows, output = rows_of(["exchange", "--steps", "2", "--ranks", "3"], tmp_path / "rows.json")
     by_path = {row["path"]: row for row in rows}
-    assert list(by_path) == list(paths(3, "float32"))
+    assert list(by_path) == list(paths([], 3, 0.01, "float32"))
+    dense = by_path["dense"]
+    assert dense["bytes_per_step"] == pytest.approx(dense["dense_bytes_per_step"], rel=0.001)
     for name, row in by_path.items():
         assert name in output
-        assert 0 < row["bytes_per_step"] < row["dense_bytes_per_step"]
+        if name != "dense":  # whose headers come on top
+            assert 0 < row["bytes_per_step"] < row["dense_bytes_per_step"]
     assert by_path["allgather"]["applied_share"] == by_path["ring"]["applied_share"] > 0.01
     for name in ("ring, k applied", "scatter, k applied"):
         # A block more or less at the edges.
         assert by_path[name]["applied_share"] == pytest.approx(0.01, rel=0.05)
+    for name in ("dense", "fp16", "bf16", "lowrank, rank 1", "lowrank, rank 4"):
+        assert by_path[name]["applied_share"] > 0.3  # a model's first gradients have zeros
+
+
+def test_what_paths_send_is_simulated_up_to_256_ranks_with_the_crossings(tmp_path):
+    rows, output = rows_of(["bytes", "--elements", "1000000"], tmp_path / "rows.json")
+    assert [row["ranks"] for row in rows] == [2, 4, 8, 16, 32, 64, 128, 256]
+    two, most = rows[0], rows[-1]
+    assert two["ring"] > two["allgather"]
+    assert most["ring"] < most["allgather"]
+    assert most["scatter, k applied"] < two["allgather"] * 2.5
+    (since,) = re.findall(r"ring sends less than allgather from (\d+) ranks on", output)
+    assert 32 < int(since) < 102  # what six bytes an entry would make of it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,7 @@ from rich.table import Table
 
 from gradsieve.codec import ValueDtype
 
-from . import codecs, convergence, convergence_table, exchanges, selection
+from . import codecs, convergence, convergence_table, exchanges, selection, simulated_bytes
 
 Row = dict[str, Any]
 _MILLI = _KILO = 1e3
@@ -92,6 +93,34 @@ def bench_exchange(
     _report(title, _EXCHANGE_COLUMNS, rows, file)
 
 
+@command.command("bytes")
+@click.option("--elements", default=6_100_000, show_default=True, type=click.IntRange(1000))
+@click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@click.option(
+    "--hot",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Share of all positions from which ranks select: below 1 their supports overlap.",
+)
+@click.option("--values", default="float32", show_default=True, type=click.Choice(get_args(ValueDtype)))
+@click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
+)
+def bench_bytes(elements: int, density: float, hot: float, values: ValueDtype, file: Path | None) -> None:
+    """Say what every path sends with 2 to 256 ranks, without training: bytes of one rank, with headers."""
+    setting = simulated_bytes.Setting(elements, density, max(hot, density), values)
+    rows = simulated_bytes.rows(setting)
+    title = f"kB per step and rank: {elements:,} elements, density {density:g}, {values}"
+    columns = [(name, partial(_kilobytes, name)) for name in simulated_bytes.PATHS]
+    _report(title, [("ranks", lambda row: str(row["ranks"])), *columns], rows, None)
+    for line in simulated_bytes.crossings(setting):
+        click.echo(line)
+    if file is not None:
+        _write(rows, file)
+        click.echo(f"Written: {file}")
+
+
 @command.command("convergence")
 @click.option(
     "--task", "tasks", multiple=True, type=click.Choice(list(convergence.SETUPS)), help="Only this task."
@@ -155,8 +184,7 @@ def bench_convergence(
                     if file is not None:
                         _write(rows, file)
     rows.sort(key=lambda row: list(convergence.SETUPS).index(row["task"]))
-    console = Console()
-    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(convergence_table.table(rows))
+    _console().print(convergence_table.table(rows))
     click.echo("Accuracy in %, loss in nats per character. Behind: points of accuracy, % of loss.")
     click.echo("method = adaptive method: fixed density whose payloads are as many bytes.")
     if file is not None:
@@ -191,6 +219,10 @@ _EXCHANGE_COLUMNS: Sequence[_Column] = (
 )
 
 
+def _kilobytes(name: str, row: Row) -> str:
+    return f"{row[name] / _KILO:,.0f}"
+
+
 class _status:  # noqa: N801 - used like rich's own status()
     """Progress on standard error while it runs; quiet where nobody watches."""
 
@@ -212,7 +244,7 @@ def _report(title: str, columns: Iterable[_Column], rows: Sequence[Row], file: P
         table.add_column(name, justify="left" if name in _NAMES else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(show(row) for _, show in columns))
-    Console().print(table)
+    _console().print(table)
     if "floor_seconds" in rows[0]:
         click.echo(
             f"Milliseconds: least, median, first step; the floor is {rows[0]['floor_seconds'] * _MILLI:.1f}."
@@ -223,11 +255,16 @@ def _report(title: str, columns: Iterable[_Column], rows: Sequence[Row], file: P
         click.echo(
             f"Bytes with headers. k: {rows[0]['density']:g} of all entries. Result: {rows[0]['metric']}."
         )
-    else:
+    elif "kept" in rows[0]:
         click.echo("Bytes (headers included), nanoseconds: per kept entry.")
     if file is not None:
         _write(rows, file)
         click.echo(f"Written: {file}")
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
 
 
 def _write(rows: Sequence[Row], file: Path) -> None:

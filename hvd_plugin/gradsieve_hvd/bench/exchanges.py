@@ -1,44 +1,111 @@
-"""Bytes of every path by which ranks may sum their selections, on gradients of real training."""
+"""Bytes of every path by which ranks may sum their gradients, on gradients of real training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from gradsieve import Compression, LayerCompressor
 from gradsieve.codec import ValueDtype
-from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.demo.tasks import TASKS, Task
-from gradsieve_hvd.exchange import AllgatherExchange, Exchange, Exchanged, RingExchange, ScatterExchange
-from gradsieve_hvd.exchange.entries_sent import dense_bytes
+from gradsieve_hvd.exchange import (
+    AllgatherExchange,
+    BucketExchange,
+    DenseExchange,
+    Exchange,
+    LowRankExchange,
+    RingExchange,
+    ScatterExchange,
+)
+from gradsieve_hvd.exchange.messages_sent import dense_bytes
+from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Path:
-    """make: an exchange for one rank. bound: most applied entries, in multiples of k; 0 for no bound."""
+class Contender(Protocol):
+    """One rank's part of a path."""
 
-    make: Callable[[], Exchange]
-    bound: int = 0
+    def mean(self, gradient: Tensor, step: int, transport: Transport) -> Tensor:
+        """Return the mean over ranks (fp32 [N]) of their gradients (fp32 [N]) with what they held back."""
+        ...
 
 
-def paths(ranks: int, value_dtype: ValueDtype) -> dict[str, Path]:
-    """Return what is measured, by name. At bound 1 a path applies k entries, at P as many as an allgather."""
-    ring, scatter = partial(RingExchange, value_dtype), partial(ScatterExchange, value_dtype)
+class SparseContender:
+    """Selects the largest entries of the whole gradient, with error feedback, and exchanges them.
+
+    Args:
+        exchange: this rank's.
+        elements: N.
+        density: of the selection.
+        bound: how many entries may be applied, in multiples of what is selected; 0 for no bound.
+    """
+
+    def __init__(self, exchange: Exchange, elements: int, density: float, bound: int = 0) -> None:
+        self._exchange = exchange
+        self._layer = LayerCompressor(Compression.topk(density=density), elements)
+        self._most = bound * round(density * elements) or None
+
+    def mean(self, gradient: Tensor, step: int, transport: Transport) -> Tensor:
+        """See `Contender`; what the exchange rejects goes back into the residual."""
+        selected = self._layer.select(gradient, step=step)
+        assert selected is not None, f"the gradient of step {step} is not finite"
+        result = self._exchange.exchange(selected, transport, self._most)
+        self._layer.reclaim(result.rejected)
+        self._layer.commit()
+        return result.total / transport.size
+
+
+class BucketContender:
+    """Exchanges the whole gradient, and what the last exchange rejected with it.
+
+    Args:
+        exchange: this rank's.
+    """
+
+    def __init__(self, exchange: BucketExchange) -> None:
+        self._exchange, self._residual = exchange, torch.zeros(1)
+
+    def mean(self, gradient: Tensor, step: int, transport: Transport) -> Tensor:  # noqa: ARG002
+        """See `Contender`."""
+        result = self._exchange.exchange(gradient + self._residual, transport)
+        self._residual = torch.zeros(1) if result.rejected is None else result.rejected
+        return result.total / transport.size
+
+
+def paths(
+    shapes: Sequence[Sequence[int]], ranks: int, density: float, value_dtype: ValueDtype
+) -> dict[str, Callable[[], Contender]]:
+    """Return what is measured, by name. At bound 1 a path applies k entries, at P as many as an allgather.
+
+    shapes: of the model's parameters.
+    """
+    elements = sum(math.prod(shape) for shape in shapes)
+
+    def sparse(make: Callable[[ValueDtype], Exchange], bound: int = 0) -> Callable[[], Contender]:
+        return lambda: SparseContender(make(value_dtype), elements, density, bound)
+
+    def bucket(make: Callable[[], BucketExchange]) -> Callable[[], Contender]:
+        return lambda: BucketContender(make())
+
     return {
-        "allgather": Path(partial(AllgatherExchange, value_dtype)),
-        "ring": Path(ring),
-        "ring, k applied": Path(ring, 1),
-        f"ring, {ranks} k applied": Path(ring, ranks),
-        "scatter, k applied": Path(scatter, 1),
-        f"scatter, {ranks} k applied": Path(scatter, ranks),
+        "dense": bucket(DenseExchange),
+        "fp16": bucket(partial(DenseExchange, "float16")),
+        "bf16": bucket(partial(DenseExchange, "bfloat16")),
+        "lowrank, rank 1": bucket(partial(LowRankExchange, shapes, 1)),
+        "lowrank, rank 4": bucket(partial(LowRankExchange, shapes, 4)),
+        "allgather": sparse(AllgatherExchange),
+        "ring": sparse(RingExchange),
+        "ring, k applied": sparse(RingExchange, 1),
+        f"ring, {ranks} k applied": sparse(RingExchange, ranks),
+        "scatter, k applied": sparse(ScatterExchange, 1),
+        f"scatter, {ranks} k applied": sparse(ScatterExchange, ranks),
     }
 
 
@@ -50,15 +117,12 @@ def measure(
     value_dtype: ValueDtype = "float32",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Row]:
-    """Train by every path for ``steps`` steps and yield what it came to.
-
-    Each rank selects the largest entries of its whole flat gradient, with error feedback; what the exchange
-    rejects goes back into its residual.
-    """
+    """Train by every path for ``steps`` steps and yield what it came to."""
     task = TASKS[task_name]()
-    for name, path in paths(ranks, value_dtype).items():
+    shapes = [parameter.shape for parameter in task.model(seed=0).parameters()]
+    for name, make in paths(shapes, ranks, density, value_dtype).items():
         progress(name)
-        training = _Training(task, path, ranks, density)
+        training = _Training(task, [make() for _ in range(ranks)])
         for step in range(steps):
             training.take(step)
         elements = training.elements
@@ -77,56 +141,38 @@ def measure(
         }
 
 
-@dataclass
 class _Training:
     """sent_bytes: of the rank that sent most, of all steps. applied: entries of all totals."""
 
-    task: Task
-    path: Path
-    ranks: int
-    density: float
-    sent_bytes: int = 0
-    applied: int = 0
-    model: nn.Module = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.model = self.task.model(seed=0)
-        self._optimizer = self.task.optimizer(self.model)
+    def __init__(self, task: Task, contenders: list[Contender]) -> None:
+        self._task, self._contenders = task, contenders
+        self.model = task.model(seed=0)
+        self._optimizer = task.optimizer(self.model)
         self.elements = sum(parameter.numel() for parameter in self.model.parameters())
-        config = Compression.topk(density=self.density)
-        self._layers = [LayerCompressor(config, self.elements) for _ in range(self.ranks)]
-        self._exchanges = [self.path.make() for _ in range(self.ranks)]
+        self.sent_bytes = self.applied = 0
 
     def take(self, step: int) -> None:
         """Take one step on all ranks."""
-        selected = [self._select(rank, step) for rank in range(self.ranks)]
-        most = self.path.bound * round(self.density * self.elements) or None
+        gradients = [self._gradient(rank, step) for rank in range(len(self._contenders))]
 
-        def work(transport: ThreadTransport) -> tuple[Exchanged, int]:
-            exchange = self._exchanges[transport.rank]
-            return exchange.exchange(selected[transport.rank], transport, most), transport.sent_bytes
+        def work(transport: ThreadTransport) -> tuple[Tensor, int]:
+            rank = transport.rank
+            return self._contenders[rank].mean(gradients[rank], step, transport), transport.sent_bytes
 
-        results = run_ranks(self.ranks, work)
+        results = run_ranks(len(self._contenders), work)
         self.sent_bytes += max(sent for _, sent in results)
-        total = results[0][0].total
-        self.applied += int(total.count_nonzero())
-        for layer, (result, _) in zip(self._layers, results, strict=True):
-            layer.reclaim(result.rejected)
-            layer.commit()
+        mean = results[0][0]
+        self.applied += int(mean.count_nonzero())
         start = 0
         for parameter in self.model.parameters():
-            part = total[start : start + parameter.numel()]
-            parameter.grad = (part / self.ranks).view_as(parameter)
+            parameter.grad = mean[start : start + parameter.numel()].view_as(parameter)
             start += parameter.numel()
         self._optimizer.step()
 
-    def _select(self, rank: int, step: int) -> SparseGradient:
+    def _gradient(self, rank: int, step: int) -> Tensor:
         self.model.zero_grad()
-        self.task.loss(self.model, step, rank, 0).backward()
-        gradient = torch.cat([_flat(parameter) for parameter in self.model.parameters()])
-        selected = self._layers[rank].select(gradient, step=step)
-        assert selected is not None, f"rank {rank}: the gradient of step {step} is not finite"
-        return selected
+        self._task.loss(self.model, step, rank, 0).backward()
+        return torch.cat([_flat(parameter) for parameter in self.model.parameters()])
 
 
 def _flat(parameter: nn.Parameter) -> Tensor:

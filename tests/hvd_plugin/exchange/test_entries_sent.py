@@ -7,11 +7,13 @@ import torch
 
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.exchange import AllgatherExchange, RingExchange, ScatterExchange
-from gradsieve_hvd.exchange.entries_sent import (
-    allgather_entries,
-    bounded_entries,
+from gradsieve_hvd.exchange.messages_sent import (
+    Supports,
+    allgather,
     dense_bytes,
-    ring_entries,
+    entries_of,
+    ring,
+    scatter,
 )
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
@@ -19,12 +21,20 @@ ELEMENTS = 1 << 18
 INDEX_BYTES = 2
 
 
+def independent(density: float) -> Supports:
+    return Supports.independent(ELEMENTS, density * ELEMENTS)
+
+
+def ring_entries(ranks: int, density: float) -> float:
+    return entries_of(ring(independent(density), ranks))
+
+
 @pytest.mark.parametrize(
     ("density", "at_4", "at_8"), [(0.001, 222, 111), (0.01, 22.5, 11.4), (0.05, 4.7, 2.6), (0.1, 2.5, 1.5)]
 )
 def test_the_ring_saves_what_the_method_promises(density: float, at_4: float, at_8: float) -> None:
     for ranks, promised in ((4, at_4), (8, at_8)):
-        sent = ring_entries(ELEMENTS, ranks, density) * (4 + INDEX_BYTES)
+        sent = ring_entries(ranks, density) * (4 + INDEX_BYTES)
         # The promise is given with two or three digits.
         assert dense_bytes(ELEMENTS, ranks) / sent == pytest.approx(promised, rel=0.02)
 
@@ -32,7 +42,7 @@ def test_the_ring_saves_what_the_method_promises(density: float, at_4: float, at
 @pytest.mark.parametrize(("density", "ranks"), [(0.01, 102), (0.05, 22), (0.1, 11), (0.001, 1002)])
 def test_from_so_many_ranks_on_the_ring_sends_less_than_an_allgather(density: float, ranks: int) -> None:
     def saves(ranks: int) -> bool:
-        return ring_entries(ELEMENTS, ranks, density) < allgather_entries(ELEMENTS, ranks, density)
+        return ring_entries(ranks, density) < entries_of(allgather(independent(density), ranks))
 
     assert saves(ranks + 1)
     assert not saves(ranks - 2)
@@ -72,7 +82,7 @@ def sent(make, ranks: int, density: float, *, most: int | None = None, skewed: b
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_a_ring_sends_what_the_formula_says(ranks: int) -> None:
-    wanted = ring_entries(ELEMENTS, ranks, 0.01)
+    wanted = ring_entries(ranks, 0.01)
     for entries in sent(RingExchange, ranks, 0.01):
         assert entries == pytest.approx(wanted, rel=0.03)
 
@@ -88,5 +98,7 @@ def test_an_allgather_sends_each_payload_to_all_others(ranks: int) -> None:
 def test_the_rank_that_sends_most_keeps_the_bound(make, ranks: int, skewed: bool) -> None:
     most = int(0.01 * ELEMENTS)
     largest = max(sent(make, ranks, 0.01, most=most, skewed=skewed))
+    bounded = entries_of(scatter(Supports.independent(ELEMENTS, most), ranks, most))
+    assert bounded == pytest.approx(2 * most * (ranks - 1) / ranks)
     # Blocks of a scatter are balanced between cells of the 1 024th part of the tensor.
-    assert largest <= 1.02 * bounded_entries(most, ranks) + 2 * ranks
+    assert largest <= 1.02 * bounded + 2 * ranks
