@@ -60,9 +60,13 @@ class SparseGradient:
         """Return the entries as the codec takes them; memory is shared."""
         return Selection(self.indices, self.values, 0.0)
 
+    def to(self, device: torch.device | str) -> SparseGradient:
+        """Return it on a device; memory is shared if it is there."""
+        return SparseGradient(self.elements, self.indices.to(device), self.values.to(device))
+
     def cpu(self) -> SparseGradient:
-        """Return it on the CPU; itself if it is there."""
-        return SparseGradient(self.elements, self.indices.cpu(), self.values.cpu())
+        """Return it on the CPU; memory is shared if it is there."""
+        return self.to("cpu")
 
     def block(self, start: int, stop: int) -> SparseGradient:
         """Return the entries with ``start <= index < stop``, as a tensor of ``stop - start`` elements."""

@@ -10,6 +10,21 @@ link.
     )
 
 Importing it needs neither Horovod nor MPI; training does.
+
+The map, from the top; each stands on what comes below it (docs/architecture.md)::
+
+    cli, demo, bench, report, reproduce, simulation      commands and experiments
+    dropin        the stock Horovod's compression=        optimizer     an optimizer of our own, with buckets
+    engine        a step over an optimizer's gradients, as a transaction
+    exchange      allgather, ring, scatter of sparse gradients, over any transport
+    transport     bytes between ranks: Horovod, torch.distributed, threads
+
+Beside them: training_state (commits), control (coordinator and agents), launcher, horovod_build.
+
+A gradient's journey::
+
+    ready ─► select (residual, policy, selector) ─► bucket or tensor ─► exchange     [backward goes on]
+    synchronize: wait ─► p.grad = mean ─► step ─► commit; or rollback, bit for bit
 """
 
 from __future__ import annotations
@@ -34,6 +49,7 @@ if TYPE_CHECKING:
     from gradsieve_hvd.dropin.compressor import Compression, HorovodCompressor
     from gradsieve_hvd.dropin.job_compression import job_compression
     from gradsieve_hvd.engine.statistics import StepStatistics
+    from gradsieve_hvd.optimizer.distributed_optimizer import DistributedOptimizer
     from gradsieve_hvd.optimizers import load_state_dict, state_dict, statistics
     from gradsieve_hvd.training_state import TrainingState
 
@@ -55,6 +71,7 @@ _HOMES = {
     "gradsieve_hvd.dropin.compressor": ("Compression", "HorovodCompressor"),
     "gradsieve_hvd.dropin.job_compression": ("job_compression",),
     "gradsieve_hvd.engine.statistics": ("StepStatistics",),
+    "gradsieve_hvd.optimizer.distributed_optimizer": ("DistributedOptimizer",),
     "gradsieve_hvd.optimizers": (
         "load_state_dict",
         "state_dict",
@@ -69,6 +86,7 @@ __all__ = [
     "Compression",
     "ConfigurationError",
     "DensityWarmup",
+    "DistributedOptimizer",
     "ExchangeError",
     "GradsieveError",
     "HighDensityWarning",

@@ -11,6 +11,7 @@ from .dropin.compressor import adapter_of
 from .engine import checkpoint
 from .engine.reducer import Reducer
 from .engine.statistics import StepStatistics
+from .optimizer.synchronizer import Synchronizer
 
 
 def statistics(optimizer: Any) -> StepStatistics:
@@ -59,11 +60,17 @@ def reducer_of(optimizer: Any) -> Reducer:
     """
     reducer = find_reducer(optimizer)
     if reducer is None:
-        raise ConfigurationError("this optimizer is no hvd.DistributedOptimizer with a gradsieve compressor")
+        raise ConfigurationError(
+            "this optimizer is no hvd.DistributedOptimizer with a gradsieve compressor, nor a "
+            "gradsieve_hvd.DistributedOptimizer"
+        )
     return reducer
 
 
 def find_reducer(optimizer: Any) -> Reducer | None:
     """Return what gradsieve keeps for a distributed optimizer; None if it does not compress."""
+    synchronizer = getattr(optimizer, "synchronizer", None)
+    if isinstance(synchronizer, Synchronizer):
+        return synchronizer.reducer
     adapter = adapter_of(optimizer)
     return None if adapter is None else adapter.reducer

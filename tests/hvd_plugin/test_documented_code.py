@@ -9,10 +9,11 @@ import pytest
 from real_ranks import run_alone
 
 ROOT = Path(__file__).parents[2]
+DOCUMENTS = ("README.md", *(f"docs/{name}.md" for name in ("horovod", "methods", "optimizer", "state")))
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("document", ["README.md", "docs/horovod.md", "docs/methods.md", "docs/state.md"])
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_code_in_the_document_runs(document: str, tmp_path: Path) -> None:
     text = (ROOT / document).read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)

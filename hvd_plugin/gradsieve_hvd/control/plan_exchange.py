@@ -21,14 +21,12 @@ from gradsieve_hvd.transport.messages import Messages, Replies
 _MOST_STEPS = 1000
 
 
-def join(name: str, process_set: Any, messages: Messages, steering: Steering) -> PlanExchange | None:
-    """Return a rank's part in the exchange of an optimizer; None if it does not serve all ranks.
+def join(name: str, messages: Messages, steering: Steering) -> PlanExchange:
+    """Return a rank's part in the exchange of an optimizer that serves all ranks of the job.
 
     Raises:
         ConfigurationError: rank 0's environment names no usable coordinator.
     """
-    if process_set.process_set_id != 0:
-        return None
     reporter = process_reporter() if messages.rank == 0 else None
     return PlanExchange(name, messages, steering, reporter)
 

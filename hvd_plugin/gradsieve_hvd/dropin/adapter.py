@@ -16,12 +16,12 @@ from torch.nn import Parameter
 from gradsieve import Steering, codec
 from gradsieve.errors import GradsieveError
 from gradsieve_hvd.control.plan import has_coordinator
-from gradsieve_hvd.engine.exposed_communication import empty_exchange_seconds
+from gradsieve_hvd.engine.in_flight import InFlightCheck
 from gradsieve_hvd.engine.observer import SilentObserver
 from gradsieve_hvd.engine.parameters import ParameterState, Phase
 from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.settings import Settings
-from gradsieve_hvd.engine.settings_check import compare_settings, warn_if_all_dense
+from gradsieve_hvd.engine.supported import refuse_closure
 from gradsieve_hvd.engine.tensor_reduction import TensorReduction
 from gradsieve_hvd.engine.tensors import sparse_values
 from gradsieve_hvd.transport.horovod_allgather import Allgather, HorovodMessages, wait_for
@@ -30,9 +30,8 @@ from . import horovod_internals
 from .context import HorovodContext
 from .horovod_internals import ADAPTER
 from .horovod_tensors import placeholder, reducible
-from .in_flight import InFlightCheck
 from .settings import horovod_settings, settings_of_waiting
-from .supported import check_supported, refuse_closure
+from .supported import check_supported
 from .watchdog import overdue, watch
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class HorovodAdapter(SilentObserver):
             self.reducer.skip()
         sent, context = self._send(state, gradient)
         self.open_contexts[parameter] = context
-        self._in_flight.begin(context)
+        self._in_flight.begin(state, gradient)
         return sent, context
 
     def _send(self, state: ParameterState, gradient: Tensor) -> tuple[Tensor, HorovodContext]:
@@ -138,21 +137,16 @@ class HorovodAdapter(SilentObserver):
         coordinated = self._steering is not None
         mine = horovod_settings(optimizer, self.settings, coordinated=coordinated)
         waiting = partial(settings_of_waiting, optimizer, coordinated=coordinated)
-        number = compare_settings(mine, self.reducer.number, self._messages, timeout, waiting)
-        self.reducer.agreed_on(number)
-        if self._messages.rank == 0:
-            warn_if_all_dense(self.settings, self.reducer.named_parameters())
+        number = self.reducer.compare(mine, waiting)
         if not self._watched:
             watch(self, timeout)
         self._watched = True
         if self._steering is not None:
             from gradsieve_hvd.control.plan_exchange import join
 
-            self.control = join(str(number), optimizer.process_set, self._messages, self._steering)
-            if self.control is not None:
+            if optimizer.process_set.process_set_id == 0:
+                self.control = join(str(number), self._messages, self._steering)
                 self.reducer.observers.add(self.control.clock)
-        if self.reducer.policy.times_exchanges:
-            self.reducer.policy.observe_exchange(empty_exchange_seconds(self._messages), 0)
 
     # -- decompress --
 
@@ -171,7 +165,7 @@ class HorovodAdapter(SilentObserver):
         self.open_contexts.pop(state.parameter, None)
         gathered = None if context.gather is None else context.gather.wait(self.settings.timeout_seconds)
         self.reducer.observers.arrived(state.name, 0 if gathered is None else gathered.numel())
-        self._in_flight.end(context)
+        self._in_flight.end(state)
         if gathered is None:
             self.tensors.end_dense(state, reduced, gradient)
         else:
@@ -220,7 +214,7 @@ class HorovodAdapter(SilentObserver):
                 are finished.
         """
         refuse_closure(arguments, keywords)
-        self._in_flight.raise_if_any(self.open_contexts.values())
+        self._in_flight.raise_if_any()
         if horovod_internals.adopt_added_parameters(self.optimizer) and self.reducer.unapplied:
             self.optimizer.synchronize()  # the user's own call came before Horovod knew of the new ones
         under_way = [each.gather for each in self.open_contexts.values() if each.gather is not None]

@@ -23,8 +23,7 @@ class Finishing(Protocol):
 class HorovodContext:
     """One call of ``compress``.
 
-    gather: None on the dense path and for a repeated call. version: of the gradient when its exchange began,
-    torch's count of changes in place.
+    gather: None on the dense path and for a repeated call.
     """
 
     adapter: Finishing
@@ -32,5 +31,4 @@ class HorovodContext:
     gradient: Tensor
     gather: Allgather | None = None
     repeated: bool = False
-    version: int = 0
     started: float = field(default_factory=RUNNING.seconds)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gradsieve import CompressionConfig
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.supported import require_no_double_momentum
 from gradsieve_hvd.engine.tensors import require_known_dtype
 
 from . import horovod_internals
@@ -35,36 +36,4 @@ def check_supported(optimizer: Any, config: CompressionConfig) -> None:
         )
     for name, parameter in horovod_internals.reduced_parameters(optimizer):
         require_known_dtype(name, parameter.dtype)
-    if config.momentum is not None and not config.momentum.allow_double_momentum:
-        _require_no_momentum(optimizer)
-
-
-def _require_no_momentum(optimizer: Any) -> None:
-    for number, group in enumerate(optimizer.param_groups):
-        for setting in ("momentum", "betas"):
-            value = group.get(setting)
-            momentum = value[0] if isinstance(value, tuple | list) else value
-            if momentum:
-                raise ConfigurationError(
-                    f"momentum=MomentumCorrection(...) and {setting}={value!r} of the optimizer (parameter "
-                    f"group {number}) would apply momentum twice. Give one of them up: SGD without momentum, "
-                    "or no MomentumCorrection with Adam and its kind. Those who mean both say "
-                    "MomentumCorrection(allow_double_momentum=True)."
-                )
-
-
-def refuse_closure(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-    """Refuse ``optimizer.step(closure)``; the arguments are those of a step pre-hook, the optimizer first.
-
-    Raises:
-        ConfigurationError: there is one. Horovod runs it after the exchange, so that every rank would apply
-            the gradients of its own closure alone; and where the closure exchanges them itself, what is
-            checked before the update has been checked before them.
-    """
-    closure = keywords.get("closure", arguments[1] if len(arguments) > 1 else None)
-    if closure is not None:
-        raise ConfigurationError(
-            "optimizer.step(closure): Horovod calls the closure after it has exchanged gradients, and after "
-            "they were checked, so those that it computes would be applied on this rank alone, or unchecked. "
-            "Call it yourself before step(): loss = closure(); optimizer.step()."
-        )
+    require_no_double_momentum(optimizer, config)

@@ -28,16 +28,18 @@ class NonFiniteLog:
         self._bad_sums: dict[str, Tensor] = {}  # not compressed: reduced gradients, the same on every rank
         self._found: dict[str, list[int]] = {}  # the ranks that had it, the same on every rank
         self._overflowed: dict[str, str] = {}  # dtypes of sums of finite gradients, the same on every rank
+        self._refused: list[tuple[str, ...]] = []  # tensors that travelled together, the same on every rank
 
     def clear(self) -> None:
         """A step has ended."""
         for known in (self._local, self._bad_sums, self._found, self._overflowed):
             known.clear()
+        self._refused.clear()
 
     @property
     def refused(self) -> bool:
         """Whether the last exchange must not be applied; the same on every rank."""
-        return bool(self._bad_sums or self._found or self._overflowed)
+        return bool(self._bad_sums or self._found or self._overflowed or self._refused)
 
     def check_local(self, name: str, gradient: Tensor) -> None:
         """A new gradient of this rank that is not compressed: forget its last, remember if it is not finite.
@@ -49,6 +51,14 @@ class NonFiniteLog:
         self._local.discard(name)
         if not all_finite(gradient):
             self._local.add(name)
+
+    def add_local(self, name: str) -> None:
+        """Remember that this rank refused to send a compressed gradient."""
+        self._local.add(name)
+
+    def add_refused(self, names: Sequence[str]) -> None:
+        """Remember that some rank refused to send one of these gradients, which travel together."""
+        self._refused.append(tuple(names))
 
     def check_reduced(self, name: str, gradient: Tensor) -> None:
         """Look at such a gradient after its reduction, in the parameter's dtype: the same on every
@@ -75,7 +85,7 @@ class NonFiniteLog:
         Raises:
             NonFiniteGradient: names parameters and ranks.
         """
-        if self._bad_sums:
+        if self._bad_sums or self._refused:
             said = json.dumps(sorted(self._local)).encode()
             for rank, message in enumerate(messages.tell(said, "nonfinite").wait()):
                 for name in json.loads(message):
@@ -83,7 +93,11 @@ class NonFiniteLog:
             for name, gradient in self._bad_sums.items():
                 if name not in self._found:
                     self.add_overflow(name, gradient)
+            for names in self._refused:
+                if not any(name in self._found for name in names):
+                    self._overflowed |= dict.fromkeys(names, "the float32 of sums")
             self._bad_sums.clear()
+            self._refused.clear()
         if self._found:
             raise NonFiniteGradient(_non_finite_message(self._found))
         if self._overflowed:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor
 from torch.nn import Parameter
@@ -22,12 +23,13 @@ from gradsieve_hvd.transport.messages import Messages
 
 from .agreed_clipping import AgreedClipping
 from .clipping_watch import ClippingWatch
-from .exposed_communication import ExposedCommunication
+from .exposed_communication import ExposedCommunication, empty_exchange_seconds
 from .nonfinite import NonFiniteLog
 from .observer import StepObservers
 from .parameters import ParameterState, Phase
 from .second_synchronize import agree_are_new
 from .settings import Settings
+from .settings_check import Description, compare_settings, warn_if_all_dense
 from .statistics import StepCounter
 from .weights_check import WeightsCheck
 
@@ -97,10 +99,26 @@ class Reducer:
         self.clipping.restart()
         self.compared = False
 
-    def agreed_on(self, number: int) -> None:
-        """The ranks have compared their settings, and given the optimizer a number."""
+    def compare(self, mine: Description, others: Callable[[], list[dict[str, Any]]] = list) -> int:
+        """Compare settings with the other ranks, and return the optimizer's number; all ranks call it before
+        the first exchange.
+
+        1. Compare; see `compare_settings`.
+        2. Rank 0 warns if nothing is compressed.
+        3. If the policy times exchanges, time empty ones.
+
+        Raises:
+            RankMismatch: on every rank.
+        """
+        timeout = self.settings.timeout_seconds
+        number = compare_settings(mine, self.number, self.messages, timeout, others)
         self.number = self.clipping.number = number
         self.compared = True
+        if self.messages.rank == 0:
+            warn_if_all_dense(self.settings, self.named_parameters())
+        if self.policy.times_exchanges:
+            self.policy.observe_exchange(empty_exchange_seconds(self.messages), 0)
+        return number
 
     # -- the step --
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradsieve import LayerCompressor, Payload
+from gradsieve import LayerCompressor, Payload, SparseGradient
 from gradsieve.kernels.magnitude import all_finite
 
 from .observer import Submitted
@@ -41,6 +41,23 @@ class TensorReduction:
             payload = layer.compress(gradient, step=self._reducer.step, unscale=factor)
         self._submitted_sparse(state, layer, gradient, payload.numel())
         return payload
+
+    def select(
+        self, state: ParameterState, layer: LayerCompressor, gradient: Tensor
+    ) -> SparseGradient | None:
+        """Return what is to be sent of a gradient to be compressed, on its device: clip it, add the residual,
+        select. None for a refusal.
+        """
+        factor = self._begin_sparse(state, gradient)
+        if factor is None:
+            layer.abstain()
+            sent: SparseGradient | None = SparseGradient.nothing(gradient.numel(), gradient.device)
+        else:
+            sent = layer.select(gradient, step=self._reducer.step, unscale=factor)
+            if sent is None:
+                self._reducer.nonfinite.add_local(state.name)
+        self._submitted_sparse(state, layer, gradient, 0)
+        return sent
 
     def _begin_sparse(self, state: ParameterState, gradient: Tensor) -> float | None:
         """Return what takes the loss scale out of a gradient and clips it; None if it is frozen."""
@@ -87,6 +104,27 @@ class TensorReduction:
             gradient.copy_(reduced)
         if self._reducer.settings.nonfinite == "raise":
             self._reducer.nonfinite.check_reduced(state.name, gradient)
+        self._reducer.end(state, gradient)
+
+    def end_sum(
+        self, state: ParameterState, total: Tensor | None, rejected: SparseGradient, gradient: Tensor
+    ) -> None:
+        """Overwrite ``gradient`` with the sum or mean of all ranks, from their sum ``total`` (fp32 [N]); with
+        NaN if that is None, as a rank refused.
+
+        rejected: what the way took of this rank's part, or of the sum; it returns to the residual.
+        """
+        if total is None:
+            gradient.fill_(torch.nan)
+        else:
+            if rejected.count and state.layer is not None:
+                state.layer.reclaim(rejected.to(gradient.device))
+            state.held = state.frozen and not bool(total.any())
+            factor = state.scale / (self._reducer.messages.size if self._reducer.averages else 1)
+            gradient.copy_(total.mul_(factor).view(gradient.shape))
+            if not all_finite(gradient):
+                self._reducer.nonfinite.add_overflow(state.name, gradient)
+            self._reducer.clipping_watch.exchanged(state, gradient)
         self._reducer.end(state, gradient)
 
     def end_payloads(self, state: ParameterState, payloads: list[Payload], gradient: Tensor) -> None:

@@ -22,12 +22,14 @@ class HorovodTransport:
     Args:
         process_set: the ranks.
         timeout: how long a message may take, in seconds.
+        name: tells transports apart that are used at the same time; the same on all ranks.
 
     rank, size: see `Transport`.
     """
 
-    def __init__(self, process_set: Any, timeout: float = 300.0) -> None:
+    def __init__(self, process_set: Any, timeout: float = 300.0, name: str = "messages") -> None:
         self._process_set, self._timeout = process_set, timeout
+        self._name = f"gradsieve.transport.{name}"
         self.rank, self.size = process_set.rank(), process_set.size()
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
@@ -43,9 +45,7 @@ class HorovodTransport:
             return message
         splits = torch.zeros(self.size, dtype=torch.int32, device="cpu")
         splits[to] = message.numel()
-        handle = hvd.alltoall_async(
-            message, splits=splits, name="gradsieve.transport", process_set=self._process_set
-        )
+        handle = hvd.alltoall_async(message, splits=splits, name=self._name, process_set=self._process_set)
         self._wait(handle, f"no message from rank {source}")
         received: Tensor = hvd.synchronize(handle)[0]
         return received
@@ -60,7 +60,7 @@ class HorovodTransport:
         import horovod.torch as hvd
 
         handle = hvd.allreduce_async(
-            values, op=hvd.Sum, name="gradsieve.transport.sum", process_set=self._process_set
+            values, op=hvd.Sum, name=f"{self._name}.sum", process_set=self._process_set
         )
         self._wait(handle, "no sum with the other ranks")
         total: Tensor = hvd.synchronize(handle)

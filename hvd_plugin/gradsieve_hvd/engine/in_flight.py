@@ -6,17 +6,37 @@ sent already and will be overwritten. (Plain Horovod reduces in place meanwhile,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gradsieve.errors import ConfigurationError
 
-from .context import HorovodContext
+from .parameters import ParameterState
 
 _PROBED = 65_536  # elements at the most
 _SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """A gradient whose exchange has begun. version: torch's count of changes in place then. norm: of a part
+    of it; None if it is not looked at.
+    """
+
+    state: ParameterState
+    gradient: Tensor
+    version: int
+    norm: float | None
+
+    def is_changed(self) -> bool:
+        if self.state.parameter.grad is not self.gradient or _changes(self.gradient) != self.version:
+            return True
+        if self.norm is None:
+            return False
+        before, now = self.norm, _norm_of_part(self.gradient)
+        return before != now and not (before != before and now != now)
 
 
 class InFlightCheck:
@@ -29,29 +49,34 @@ class InFlightCheck:
     """
 
     def __init__(self) -> None:
-        self._probe: tuple[HorovodContext, float] | None = None
+        self._open: dict[str, _Begun] = {}
+        self._probed = False
         self._changed: set[str] = set()
 
-    def begin(self, context: HorovodContext) -> None:
+    def begin(self, state: ParameterState, gradient: Tensor) -> None:
         """A gradient's exchange has begun."""
-        context.version = _changes(context.gradient)
-        if self._probe is None and context.gather is not None:
-            self._probe = (context, _norm_of_part(context.gradient))
+        norm = None
+        if not self._probed and state.layer is not None:
+            self._probed, norm = True, _norm_of_part(gradient)
+        self._open[state.name] = _Begun(state, gradient, _changes(gradient), norm)
 
-    def end(self, context: HorovodContext) -> None:
-        """It is about to be overwritten; Horovod has not touched its memory if it is compressed."""
-        if self._is_changed(context):
-            self._changed.add(context.state.name)
-        if self._probe is not None and self._probe[0] is context:
-            self._probe = None
+    def end(self, state: ParameterState) -> None:
+        """It is about to be overwritten; nobody has touched its memory meanwhile if it is compressed."""
+        begun = self._open.pop(state.name, None)
+        if begun is None:  # of a step that was rolled back
+            return
+        self._probed = self._probed and begun.norm is None
+        if begun.is_changed():
+            self._changed.add(state.name)
 
-    def raise_if_any(self, contexts: Iterable[HorovodContext]) -> None:
-        """Raise if a gradient in ``contexts``, which are under way, or one that was overwritten was changed.
+    def raise_if_any(self) -> None:
+        """Raise if a gradient that is under way, or one that was overwritten, was changed.
 
         Raises:
             ConfigurationError: names the parameters.
         """
-        changed = sorted(self._changed | {t.state.name for t in contexts if self._is_changed(t)})
+        under_way = {name for name, begun in self._open.items() if begun.is_changed()}
+        changed = sorted(self._changed | under_way)
         if changed:
             names = ", ".join(f"'{name}'" for name in changed[:_SHOWN])
             more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
@@ -61,15 +86,6 @@ class InFlightCheck:
                 "optimizer.synchronize() first; then clip, unscale or change gradients; then step() in "
                 "optimizer.skip_synchronize()."
             )
-
-    def _is_changed(self, context: HorovodContext) -> bool:
-        gradient = context.gradient
-        if context.state.parameter.grad is not gradient or _changes(gradient) != context.version:
-            return True
-        if self._probe is None or self._probe[0] is not context:
-            return False
-        before, now = self._probe[1], _norm_of_part(context.gradient)
-        return before != now and not (before != before and now != now)
 
 
 def _changes(gradient: Tensor) -> int:

@@ -1,0 +1,1 @@
+"""gradsieve's own distributed optimizer: Horovod's signature, buckets, and a choice of exchanges."""

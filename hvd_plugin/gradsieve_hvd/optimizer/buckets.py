@@ -1,0 +1,137 @@
+"""Which gradients travel together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from gradsieve.density import entries_to_keep
+from gradsieve.sparse_gradient import SparseGradient
+from gradsieve_hvd.engine.parameters import ParameterState
+from gradsieve_hvd.exchange import Exchange, Exchanged
+from gradsieve_hvd.transport.base import Transport, allgather
+
+
+def cut_into_buckets(sizes: Mapping[str, int], limit: int) -> list[tuple[str, ...]]:
+    """Return the names in their order, cut where a bucket has at least ``limit`` elements.
+
+    sizes: elements by name, in the order in which gradients become ready.
+    """
+    buckets: list[tuple[str, ...]] = []
+    names: list[str] = []
+    elements = 0
+    for name, size in sizes.items():
+        names.append(name)
+        elements += size
+        if elements >= limit:
+            buckets.append(tuple(names))
+            names, elements = [], 0
+    return [*buckets, tuple(names)] if names else buckets
+
+
+class SparseBucket:
+    """Compressed gradients of several tensors, exchanged as one flat gradient.
+
+    Args:
+        name: stands in errors and observers' notes.
+        sizes: elements by name, in the order in which the tensors lie in the bucket.
+        exchange: this bucket's own, as some remember where entries lie.
+        bounded: whether the exchange may select again, down to as many entries as were asked for.
+    """
+
+    def __init__(self, name: str, sizes: Mapping[str, int], exchange: Exchange, *, bounded: bool) -> None:
+        self.name, self.sizes = name, dict(sizes)
+        self._exchange, self._bounded = exchange, bounded
+        self._elements = sum(sizes.values())
+        self._parts: dict[str, SparseGradient | None] = {}
+        self._most = 0
+
+    def put(self, state: ParameterState, part: SparseGradient | None) -> None:
+        """Add a tensor's selection; None for a refusal."""
+        self._parts[state.name] = part
+        if state.layer is not None:
+            self._most += entries_to_keep(state.layer.density, self.sizes[state.name])
+
+    @property
+    def full(self) -> bool:
+        """Whether all tensors are there."""
+        return len(self._parts) == len(self.sizes)
+
+    def work(self) -> Callable[[Transport], Exchanged]:
+        """Return what is to be done in the exchange's thread, and forget the selections."""
+        parts, self._parts = self._parts, {}
+        most, self._most = max(self._most, 1), 0
+        refuse = any(part is None for part in parts.values())
+
+        def work(transport: Transport) -> Exchanged:
+            placed = [(start, part) for name, start in self._starts() if (part := parts[name]) is not None]
+            gradient = SparseGradient.joined([(start, part.cpu()) for start, part in placed], self._elements)
+            bound = most if self._bounded else None
+            return self._exchange.exchange(gradient, transport, bound, refuse=refuse)
+
+        return work
+
+    def split(self, exchanged: Exchanged) -> list[tuple[str, Tensor, SparseGradient]]:
+        """Return each tensor's part of the total (a view) and of what was rejected."""
+        return [
+            (
+                name,
+                exchanged.total[start : start + self.sizes[name]],
+                exchanged.rejected.block(start, start + self.sizes[name]),
+            )
+            for name, start in self._starts()
+        ]
+
+    def discard(self) -> None:
+        """Forget the selections: the step is not going to be taken."""
+        self._parts, self._most = {}, 0
+
+    def _starts(self) -> list[tuple[str, int]]:
+        starts, at = [], 0
+        for name, size in self.sizes.items():
+            starts.append((name, at))
+            at += size
+        return starts
+
+
+class DenseBucket:
+    """Gradients that are not compressed, exchanged whole; summed in the order of ranks.
+
+    They travel as fp32, or as fp64 if one of them is.
+    """
+
+    def __init__(self, name: str, sizes: Mapping[str, int], dtype: torch.dtype) -> None:
+        self.name, self.sizes, self._dtype = name, dict(sizes), dtype
+        self._parts: dict[str, Tensor] = {}
+
+    def put(self, name: str, part: Tensor) -> None:
+        """Add a tensor's gradient (any shape), which is not mutated and must not be before it is sent."""
+        self._parts[name] = part
+
+    @property
+    def full(self) -> bool:
+        """Whether all tensors are there."""
+        return len(self._parts) == len(self.sizes)
+
+    def work(self) -> Callable[[Transport], Tensor]:
+        """Return what is to be done in the exchange's thread, and forget the gradients."""
+        parts, self._parts = self._parts, {}
+
+        def work(transport: Transport) -> Tensor:
+            flat = torch.cat([parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes])
+            total = torch.zeros_like(flat)
+            for message in allgather(transport, flat.view(torch.uint8)):
+                total += message.view(self._dtype)
+            return total
+
+        return work
+
+    def split(self, total: Tensor) -> list[tuple[str, Tensor]]:
+        """Return each tensor's part of the total, a view."""
+        return list(zip(self.sizes, total.split(list(self.sizes.values())), strict=True))
+
+    def discard(self) -> None:
+        """Forget the gradients."""
+        self._parts = {}

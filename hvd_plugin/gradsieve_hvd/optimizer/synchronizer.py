@@ -1,0 +1,296 @@
+"""One optimizer's gradients on their way through buckets: from backward's hooks to ``synchronize()``.
+
+::
+
+    hook: ready ─► TensorReduction.select ─► bucket ─► exchange thread            [backward goes on]
+    synchronize: the rest ─► wait ─► TensorReduction.end_sum ─► p.grad = mean
+    step: Reducer.before_update ─► the update ─► Reducer.commit
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.utils.hooks import RemovableHandle
+
+from gradsieve import Steering
+from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.in_flight import InFlightCheck
+from gradsieve_hvd.engine.observer import Submitted
+from gradsieve_hvd.engine.reducer import Reducer
+from gradsieve_hvd.engine.settings import Settings
+from gradsieve_hvd.engine.settings_check import settings_of
+from gradsieve_hvd.engine.tensor_reduction import TensorReduction
+from gradsieve_hvd.engine.tensors import require_known_dtype
+from gradsieve_hvd.exchange import Exchange
+from gradsieve_hvd.transport.base import Transport
+
+from .buckets import DenseBucket, SparseBucket
+from .exchange_thread import ExchangeThread, Pending
+from .messages import ThreadMessages
+from .plan import BucketPlan, expected_order
+
+if TYPE_CHECKING:
+    from gradsieve_hvd.control.plan_exchange import PlanExchange
+
+_Launched = tuple[SparseBucket | DenseBucket, Pending[Any]]
+
+
+class Synchronizer:
+    """Sums an optimizer's gradients over ranks.
+
+    A *round* begins with the first gradient that is ready, or with ``synchronize()``, and ends with it.
+    Buckets leave in the plan's order on every rank, whichever fills first: what is ready early waits for its
+    turn, and what is not ready when backward ends takes part with what there is, or with zeros.
+
+    Args:
+        named: all parameters by name, in the order of their registration.
+        settings: the user's.
+        transport: to the other ranks, for this object alone.
+        make_exchange, bounded: see `BucketPlan`.
+        averages: whether gradients are averaged, rather than summed.
+        passes: backward passes before a gradient is ready.
+        sparse_as_dense: whether sparse gradients become dense ones; else they are refused.
+        compared: what else must be equal on all ranks, JSON-able.
+        steering: has the densities of the job's coordinator followed, if this optimizer serves all ranks of a
+            job that has one; else None.
+    """
+
+    def __init__(
+        self,
+        named: Sequence[tuple[str, Parameter]],
+        settings: Settings,
+        transport: Transport,
+        make_exchange: Callable[[], Exchange],
+        *,
+        bounded: bool,
+        averages: bool,
+        passes: int,
+        sparse_as_dense: bool,
+        compared: dict[str, Any],
+        steering: Steering | None = None,
+    ) -> None:
+        self._named = dict(named)
+        self._thread = ExchangeThread(transport, settings.timeout_seconds)
+        self.messages = ThreadMessages(self._thread)
+        self._steering = steering
+        self._control: PlanExchange | None = None
+        self.reducer = Reducer(settings, self._sorted, self.messages, averages=averages, steering=steering)
+        self._tensors = TensorReduction(self.reducer)
+        self._plan = BucketPlan(settings.config, make_exchange, bounded=bounded)
+        self._compared = compared
+        self.passes = passes
+        self._sparse_as_dense = sparse_as_dense
+        self._passes_left: dict[str, int] = {}
+        self._ready: dict[str, Tensor] = {}  # what travels in this round
+        self._launched: list[_Launched] = []
+        self._in_flight = InFlightCheck()
+        self.in_round = False
+        self._hooks: dict[str, RemovableHandle] = {}
+        self._add_hooks()
+
+    def _reduced(self) -> list[tuple[str, Parameter]]:
+        """Parameters that take part: all but those that have been frozen from the beginning."""
+        return [(name, parameter) for name, parameter in self._named.items() if name in self._hooks]
+
+    def _sorted(self) -> list[tuple[str, Parameter]]:
+        return sorted(self._reduced())
+
+    def add(self, name: str, parameter: Parameter) -> None:
+        """Reduce one more parameter from the next round on; all ranks add the same ones.
+
+        Raises:
+            ConfigurationError: its type cannot be exchanged.
+        """
+        require_known_dtype(name, parameter.dtype)
+        self._named[name] = parameter
+        self._add_hooks()
+
+    def _add_hooks(self) -> None:
+        """Have backward tell when a gradient is ready; a parameter that is frozen gets its hook when it has
+        thawed.
+        """
+        itself = weakref.ref(self)
+        for name, parameter in self._named.items():
+            if parameter.requires_grad and name not in self._hooks:
+
+                def hook(_: Tensor, name: str = name) -> None:
+                    alive = itself()
+                    if alive is not None:
+                        alive.backward_reached(name)
+
+                self._hooks[name] = parameter.register_post_accumulate_grad_hook(hook)
+
+    # -- backward --
+
+    def backward_reached(self, name: str) -> None:
+        """A backward pass has accumulated a gradient.
+
+        Raises:
+            ConfigurationError: more passes than were announced, or a sparse gradient.
+            RankMismatch: in the first round: the ranks' settings differ.
+        """
+        left = self._passes_left.get(name, self.passes)
+        if left <= 0:
+            raise ConfigurationError(
+                f"the gradient of '{name}' was computed more than backward_passes_per_step={self.passes} "
+                "times before step() or synchronize(). Raise backward_passes_per_step to accumulate "
+                "gradients locally."
+            )
+        self._passes_left[name] = left - 1
+        if left == 1:
+            self._begin_round()
+            self._plan.note_ready(name)
+            self._take(name)
+            self._launch_full()
+
+    def _begin_round(self) -> None:
+        """1. If the sums of the last round were never applied, that step was skipped: roll it back.
+        2. Take in parameters that have thawed; the same ones on all ranks.
+        3. In the first round, compare settings.
+        4. Give tensors that are new their buckets.
+        """
+        if self.in_round:
+            return
+        self._in_flight = InFlightCheck()
+        if self.reducer.unapplied:
+            self.reducer.skip()
+        self._add_hooks()
+        if not self.reducer.compared:
+            self._compare_settings()
+        new = [(name, p) for name, p in self._reduced() if name not in self._plan.names]
+        self._plan.extend(expected_order(new))
+        self.reducer.begin_round()
+        self.in_round = True
+
+    def _compare_settings(self) -> None:
+        mine = settings_of(
+            self.reducer.settings,
+            self._sorted(),
+            **self._compared,
+            backward_passes_per_step=self.passes,
+            coordinator=self._steering is not None,
+        )
+        number = self.reducer.compare(mine)
+        if self._steering is not None:
+            from gradsieve_hvd.control.plan_exchange import join
+
+            self._control = join(f"own.{number}", self.messages, self._steering)
+            self.reducer.observers.add(self._control.clock)
+
+    def _take(self, name: str) -> None:
+        """Put what is sent of a gradient into its bucket."""
+        parameter, bucket = self._named[name], self._plan.bucket_of(name)
+        if parameter.grad is None:  # it takes part nevertheless: another rank may have one
+            parameter.grad = torch.zeros_like(parameter)
+        if parameter.grad.layout != torch.strided:
+            if not self._sparse_as_dense:
+                raise ConfigurationError(
+                    f"the gradient of '{name}' is sparse (an embedding with sparse=True). Pass "
+                    "sparse_as_dense=True, or build the embedding with sparse=False."
+                )
+            parameter.grad = parameter.grad.to_dense()
+        gradient = parameter.grad
+        state = self.reducer.state_of(name, parameter)
+        self._ready[name] = gradient
+        self._in_flight.begin(state, gradient)
+        if isinstance(bucket, DenseBucket):
+            factor = self._tensors.begin_dense(state, gradient)
+            bucket.put(name, gradient if factor == 1.0 else gradient * factor)
+        elif state.layer is not None:
+            bucket.put(state, self._tensors.select(state, state.layer, gradient))
+
+    def _launch_full(self) -> None:
+        """Hand buckets to the thread, in the plan's order, as long as they are full."""
+        buckets = self._plan.buckets
+        while len(self._launched) < len(buckets) and buckets[len(self._launched)].full:
+            bucket = buckets[len(self._launched)]
+            names = ", ".join(f"'{name}'" for name in list(bucket.sizes)[:3])
+            pending = self._thread.submit(bucket.work(), f"{bucket.name} ({names}, ...)")
+            self._launched.append((bucket, pending))
+
+    # -- synchronize --
+
+    def synchronize(self) -> None:
+        """Wait until all gradients are the mean (or sum) over ranks, in ``p.grad``.
+
+        A second call changes nothing, unless all ranks agree that the gradients are new ones, set by hand.
+
+        Raises:
+            ExchangeError, PayloadError: a rank did not answer, or sent what cannot be decoded. The step is
+            rolled back.
+        """
+        if not self.in_round and self.reducer.unapplied and not self.reducer.gradients_are_new():
+            return
+        try:
+            self._begin_round()
+            for name in self._plan.names - self._ready.keys():
+                self._take(name)
+            self._launch_full()
+            self.messages.flush()
+            self.reducer.observers.waits_for(
+                [b.name for b, pending in self._launched if not pending.finished]
+            )
+            for bucket, pending in self._launched:
+                self._finish(bucket, pending)
+            self.reducer.observers.all_arrived()
+            self._plan.freeze(expected_order(self._reduced()), self.messages)
+        except BaseException:
+            self._end_round()
+            self.reducer.rollback()
+            raise
+        self._end_round()
+
+    def _finish(self, bucket: SparseBucket | DenseBucket, pending: Pending[Any]) -> None:
+        """Wait for a bucket and overwrite the gradients of its tensors with the sums."""
+        result = pending.wait()
+        if isinstance(bucket, DenseBucket):
+            self.reducer.observers.arrived(bucket.name, 0)
+            for name, total in bucket.split(result):
+                state, gradient = self.reducer.states[name], self._ready[name]
+                self._in_flight.end(state)
+                divisor = self.messages.size if self.reducer.averages else 1
+                mean = total.div_(divisor).to(gradient.device, gradient.dtype).view(gradient.shape)
+                self._tensors.end_dense(state, mean, gradient)
+            return
+        self.reducer.observers.submitted(Submitted(bucket.name, 0, pending.sent_bytes))
+        self.reducer.observers.arrived(bucket.name, pending.received_bytes)
+        if result.refused:
+            self.reducer.nonfinite.add_refused(list(bucket.sizes))
+        for name, total, rejected in bucket.split(result):
+            state = self.reducer.states[name]
+            self._in_flight.end(state)
+            self._tensors.end_sum(state, None if result.refused else total, rejected, self._ready[name])
+
+    def before_update(self) -> None:
+        """The optimizer is about to apply what ``synchronize()`` left.
+
+        Raises:
+            ConfigurationError: a gradient was changed while it was exchanged.
+            NonFiniteGradient: on all ranks.
+        """
+        self._in_flight.raise_if_any()
+        self.reducer.before_update()
+
+    def after_update(self) -> None:
+        """The optimizer has made the update.
+
+        Raises:
+            RankMismatch, ExchangeError: see `Reducer.commit`.
+        """
+        if self.reducer.exchanged():
+            self.reducer.commit()
+            if self._control is not None:
+                self._control.after_step(self.reducer.step, self.reducer.counter.last)
+
+    def _end_round(self) -> None:
+        self.in_round = False
+        self._launched.clear()
+        self._ready.clear()
+        self._passes_left.clear()
+        self._plan.discard()

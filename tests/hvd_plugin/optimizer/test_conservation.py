@@ -1,0 +1,99 @@
+"""Nothing is lost on the way: what was applied and what waits is what was given, on all ranks together."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from thread_ranks import ThreadRank, on_thread_ranks
+from torch import nn
+
+import gradsieve_hvd
+
+EXCHANGES = ("allgather", "ring", "scatter")
+
+
+class Weights(nn.Module):
+    """Three tensors to be compressed, in buckets of their own, and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors = nn.ParameterList(
+            nn.Parameter(torch.zeros(shape)) for shape in ((40, 30), (500,), (7,), (60, 20))
+        )
+
+    def backward(self, gradients: list[torch.Tensor]) -> None:
+        """Give every tensor its gradient, by a backward pass."""
+        pairs = zip(self.tensors, gradients, strict=True)
+        torch.stack([(tensor * gradient).sum() for tensor, gradient in pairs]).sum().backward()
+
+
+def integers(model: Weights, seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(-64, 65, tensor.shape, generator=generator).float() for tensor in model.tensors]
+
+
+def sums(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    layers = gradsieve_hvd.state_dict(optimizer)["layers"]
+    return {name: layer["feedback"]["residual"] for name, layer in layers.items()}
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@settings(max_examples=8, deadline=None)
+@given(ranks=st.integers(1, 4), seed=st.integers(0, 1000), density=st.sampled_from([0.01, 0.1, 0.5, 1.0]))
+def test_integer_gradients_are_conserved_bit_for_bit(exchange, ranks, seed, density):
+    steps = 4
+
+    def train(rank: ThreadRank):
+        given_in_all = [torch.zeros_like(tensor) for tensor in rank.model.tensors]
+        for step in range(steps):
+            rank.optimizer.zero_grad()
+            gradients = integers(rank.model, 10_000 * seed + 100 * step + rank.rank)
+            for total, gradient in zip(given_in_all, gradients, strict=True):
+                total.add_(gradient)
+            rank.model.backward(gradients)
+            rank.optimizer.step()
+        return given_in_all, [-tensor.detach() for tensor in rank.model.tensors], sums(rank.optimizer)
+
+    results = on_thread_ranks(
+        ranks,
+        train,
+        model=Weights(),
+        compression=gradsieve_hvd.Compression.topk(density, min_elements=100),
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=1.0),
+        op="sum",
+        exchange=exchange,
+    )
+    applied = results[0][1]
+    for tensor in range(4):
+        assert all(torch.equal(applied[tensor], other[1][tensor]) for other in results)
+        given_in_all = torch.stack([result[0][tensor] for result in results]).sum(0)
+        waiting = [result[2].get(f"tensors.{tensor}") for result in results]
+        left = sum(each.view(given_in_all.shape) for each in waiting if each is not None)
+        assert torch.equal(applied[tensor] + left, given_in_all)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("value_dtype", ["bfloat16", "int4"])
+def test_what_rounding_takes_away_waits(exchange, value_dtype):
+    def step(rank: ThreadRank):
+        gradients = [torch.randn(tensor.shape) for tensor in rank.model.tensors]
+        rank.model.backward(gradients)
+        rank.optimizer.step()
+        return gradients, [-tensor.detach() for tensor in rank.model.tensors], sums(rank.optimizer)
+
+    results = on_thread_ranks(
+        3,
+        step,
+        model=Weights(),
+        compression=gradsieve_hvd.Compression.topk(0.1, min_elements=100, value_dtype=value_dtype),
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=1.0),
+        op="sum",
+        exchange=exchange,
+    )
+    for tensor in (0, 1, 3):
+        left = sum(result[2][f"tensors.{tensor}"].view(results[0][0][tensor].shape) for result in results)
+        given_in_all = torch.stack([result[0][tensor] for result in results]).sum(0)
+        # fp32 sums of nine numbers of magnitude 5, added up in another order
+        torch.testing.assert_close(results[0][1][tensor] + left, given_in_all, rtol=0, atol=1e-5)

@@ -1,0 +1,199 @@
+"""Parameters come, freeze and thaw; checkpoints hold what each rank owes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from thread_ranks import ThreadRank, on_thread_ranks
+from torch import nn
+from torch.nn import functional as F
+from training import assert_same, batch, laplace, loss_of, perceptron, residuals, sgd, weights
+
+import gradsieve_hvd
+from gradsieve.errors import ConfigurationError
+
+RANKS = 2
+
+
+def step(rank: ThreadRank, number: int) -> None:
+    rank.optimizer.zero_grad()
+    loss_of(rank.model, number, rank.rank).backward()
+    rank.optimizer.step()
+
+
+def test_an_added_group_is_reduced_from_the_next_step_on():
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        step(rank, 0)
+        head = nn.Linear(10, 40, bias=False)
+        with torch.no_grad():
+            head.weight.fill_(0.1)
+        rank.optimizer.add_param_group({"params": [head.weight]})
+        for number in range(1, 4):
+            rank.optimizer.zero_grad()
+            inputs, targets = batch(number, rank.rank)
+            F.cross_entropy(head(rank.model(inputs)), targets).backward()
+            rank.optimizer.step()
+        return [*weights(rank.model), head.weight.detach().clone()]
+
+    results = on_thread_ranks(RANKS, train, optimizer=sgd)
+    assert_same(results[0], results[1])
+    assert not bool((results[0][-1] == 0.1).all())
+
+
+def test_a_group_cannot_be_added_while_gradients_travel():
+    def add(rank: ThreadRank) -> None:
+        loss_of(rank.model, 0, rank.rank).backward()
+        with pytest.raises(ConfigurationError, match="between two steps"):
+            rank.optimizer.add_param_group({"params": [torch.zeros(3, requires_grad=True)]})
+        assert len(rank.optimizer.param_groups) == 1
+
+    on_thread_ranks(1, add)
+
+
+def test_a_layer_that_is_frozen_stays_as_it_is_and_trains_again_when_it_thaws():
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        step(rank, 0)
+        layer = rank.model[0].weight
+        layer.requires_grad_(False)
+        before = layer.detach().clone()
+        for number in range(1, 4):
+            step(rank, number)
+        assert torch.equal(layer, before)
+        layer.requires_grad_(True)
+        step(rank, 4)
+        assert not torch.equal(layer, before)
+        return weights(rank.model)
+
+    results = on_thread_ranks(RANKS, train, optimizer=sgd)
+    assert_same(results[0], results[1])
+
+
+def test_a_layer_that_was_frozen_from_the_beginning_trains_when_it_thaws():
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        before = rank.model[0].weight.detach().clone()
+        step(rank, 0)
+        assert torch.equal(rank.model[0].weight, before)
+        assert "0.weight" not in residuals(rank.optimizer), "what does not train needs no memory"
+        rank.model[0].weight.requires_grad_(True)
+        for number in range(1, 4):
+            step(rank, number)
+        assert not torch.equal(rank.model[0].weight, before)
+        return weights(rank.model)
+
+    model = perceptron()
+    model[0].weight.requires_grad_(False)
+    results = on_thread_ranks(RANKS, train, model=model, optimizer=sgd)
+    assert_same(results[0], results[1])
+
+
+class Words(nn.Module):
+    """A sparse embedding and a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 20, sparse=True)
+        self.layer = nn.Linear(20, 10)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.embedding(words).mean(dim=1))
+
+
+def test_sparse_gradients_are_exchanged_as_dense_ones_if_that_is_wanted():
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        for number in range(3):
+            rank.optimizer.zero_grad()
+            words = torch.tensor([[number, 3 * rank.rank, 7]])
+            F.cross_entropy(rank.model(words), torch.tensor([number])).backward()
+            rank.optimizer.step()
+        return weights(rank.model)
+
+    torch.manual_seed(0)
+    results = on_thread_ranks(RANKS, train, model=Words(), sparse_as_dense=True)
+    assert_same(results[0], results[1])
+
+
+def test_sparse_gradients_are_refused_otherwise():
+    def train(rank: ThreadRank) -> None:
+        with pytest.raises(ConfigurationError, match=r"'embedding\.weight' is sparse .* sparse_as_dense"):
+            rank.model(torch.tensor([[1, 2]])).sum().backward()
+
+    on_thread_ranks(1, train, model=Words())
+
+
+def test_tied_weights_are_exchanged_once():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(30, 30, bias=False)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.inner(torch.tanh(self.inner(inputs)))
+
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        for number in range(3):
+            rank.optimizer.zero_grad()
+            rank.model(torch.full((1, 30), 0.1 * (number + rank.rank))).square().sum().backward()
+            rank.optimizer.step()
+        return weights(rank.model)
+
+    results = on_thread_ranks(RANKS, train, model=Tied())
+    assert_same(results[0], results[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.filterwarnings("ignore:nothing is compressed")  # float64
+def test_half_precision_and_double_precision_are_exchanged(dtype):
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        for number in range(3):
+            step(rank, number)
+        return weights(rank.model)
+
+    model = perceptron().to(dtype)
+    results = on_thread_ranks(RANKS, train, model=model)
+    assert_same(results[0], results[1])
+    assert all(weight.dtype == dtype for weight in results[0])
+
+
+def test_a_training_goes_on_from_checkpoints_as_if_it_had_not_stopped():
+    def whole(rank: ThreadRank) -> list[torch.Tensor]:
+        for number in range(6):
+            step(rank, number)
+        return weights(rank.model)
+
+    saved: dict[int, tuple] = {}
+
+    def first(rank: ThreadRank) -> None:
+        for number in range(3):
+            step(rank, number)
+        saved[rank.rank] = (
+            rank.model.state_dict(),
+            rank.optimizer.state_dict(),
+            gradsieve_hvd.state_dict(rank.optimizer),
+        )
+
+    def second(rank: ThreadRank) -> list[torch.Tensor]:
+        model, optimizer, owed = saved[rank.rank]
+        rank.model.load_state_dict(model)
+        rank.optimizer.load_state_dict(optimizer)
+        gradsieve_hvd.load_state_dict(rank.optimizer, owed)
+        assert residuals(rank.optimizer).keys() == owed["layers"].keys()
+        for number in range(3, 6):
+            step(rank, number)
+        return weights(rank.model)
+
+    expected = on_thread_ranks(RANKS, whole, optimizer=sgd)
+    on_thread_ranks(RANKS, first, optimizer=sgd)
+    assert_same(on_thread_ranks(RANKS, second, optimizer=sgd)[0], expected[0])
+
+
+def test_gradients_are_clipped_before_they_are_accumulated():
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        for number in range(4):
+            step(rank, number)
+        return weights(rank.model)
+
+    results = on_thread_ranks(3, train, compression=laplace(clip_global_norm=0.01))
+    for result in results[1:]:
+        assert_same(result, results[0])
+    unclipped = on_thread_ranks(3, train)
+    assert not torch.equal(unclipped[0][0], results[0][0])
