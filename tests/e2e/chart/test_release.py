@@ -5,18 +5,24 @@ With the harness's Helm; nothing is fetched and no cluster is started.
 
 import json
 import os
+import queue
 import re
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import zipfile
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from api_server import kubeconfig
 from helm_chart import CHART, ROOT, helm
-from linked_environment import requirements_of, write_environment
+from linked_environment import extras_of, requirements_of, write_environment
 
 DOCKERFILES = {"training": "Dockerfile", "operator": "operator.Dockerfile"}
 PACKAGES = ("compression/gradsieve/", "hvd_plugin/gradsieve_hvd/", "operator/gradsieve_operator/")
@@ -84,14 +90,20 @@ def test_the_wheel_holds_the_packages_and_nothing_for_one_kind_of_processor(made
     assert not [name for name, content in files.items() if content.startswith(ELF)]
 
 
-def test_the_sdist_builds_the_same_wheel(made, tmp_path):
-    with tarfile.open(only(made, "gradsieve-*[0-9].tar.gz")) as sdist:
-        sdist.extractall(tmp_path, filter="data")
-    [sources] = tmp_path.iterdir()
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+def built_wheel(archive, folder):
+    """The wheel that is built from the sources in an archive."""
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    [settings] = [*folder.glob("pyproject.toml"), *folder.glob("*/pyproject.toml")]
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": A_DAY}
-    subprocess.run(command, cwd=sources, env=environment, check=True)
-    assert only(tmp_path, "*.whl").read_bytes() == only(made, "*.whl").read_bytes()
+    subprocess.run(command, cwd=settings.parent, env=environment, check=True)
+    return only(folder, "*.whl").read_bytes()
+
+
+def test_the_sdist_builds_the_same_wheel(made, tmp_path):
+    sdist = only(made, "gradsieve-*[0-9].tar.gz")
+    assert built_wheel(sdist, tmp_path) == only(made, "*.whl").read_bytes()
 
 
 def test_the_chart_s_package_is_the_chart(made):
@@ -106,8 +118,16 @@ def test_an_image_s_context_is_its_dockerfile_and_what_that_copies(made, image):
     lines = re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / dockerfile).read_text(), re.MULTILINE)
     copied = {word for line in lines for word in line.split()}
     found = packed(only(made, f"gradsieve-{image}-*-context.tar.gz"))
-    assert set(found) == {dockerfile} | tracked(*copied)
+    assert found == {name: (ROOT / name).read_bytes() for name in {dockerfile} | tracked(*copied)}
     assert copied <= {str(folder) for name in found for folder in (Path(name), *Path(name).parents)}
+
+
+def test_what_the_training_image_installs_from_its_context_is_the_released_wheel(made, tmp_path):
+    context, wheel = only(made, "gradsieve-training-*-context.tar.gz"), only(made, "*.whl")
+    assert built_wheel(context, tmp_path) == wheel.read_bytes()
+    # For an extra that is not there pip warns, and the image lacks what it needs.
+    [extras] = re.findall(r"'\.\[([a-z,]+)\]'", (tmp_path / DOCKERFILES["training"]).read_text())
+    assert set(extras.split(",")) <= set(extras_of(wheel))
 
 
 def test_the_bill_of_materials_names_what_is_installed_in_its_pinned_version_and_no_tool_of_developers(made):
@@ -122,22 +142,32 @@ def test_the_bill_of_materials_names_what_is_installed_in_its_pinned_version_and
     assert bill["metadata"]["component"]["name"] == "gradsieve"
 
 
-@pytest.fixture(scope="module")
-def environment(made):
-    """The wheel, installed where only what it asks for without extras is."""
-    wheel = only(made, "*.whl")
+@contextmanager
+def installed(wheel, *extras):
+    """A wheel, installed where only what it asks for with some extras is."""
     with tempfile.TemporaryDirectory() as folder:
-        python = write_environment(Path(folder), requirements_of(wheel))
+        python = write_environment(Path(folder), requirements_of(wheel, *extras))
         pip = [sys.executable, "-m", "pip", "--python", str(python)]
         subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)], check=True)
         subprocess.run([*pip, "check"], check=True)
         yield Path(folder)
 
 
+@pytest.fixture(scope="module")
+def environment(made):
+    """The wheel, installed without extras."""
+    with installed(only(made, "*.whl")) as folder:
+        yield folder
+
+
+def outside(**variables):
+    """An environment with nothing of this tree on its path."""
+    return {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **variables}
+
+
 def said(*command):
-    """What a command says on its standard output, with nothing of this tree on its path."""
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, env=variables, cwd="/", capture_output=True, text=True, timeout=200)
+    """What a command says on its standard output."""
+    done = subprocess.run(command, env=outside(), cwd="/", capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -159,3 +189,42 @@ def test_the_wheel_alone_brings_neither_horovod_nor_what_the_extras_bring(enviro
     names = ("horovod", "mpi4py", "kopf", "pytest")
     program = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n)])"
     assert said(environment / "bin/python", "-c", program).strip() == "[]"
+
+
+@contextmanager
+def failing_api_server():
+    """An API server that has no time; yields its address, and a queue of the paths that it is asked for."""
+    paths = queue.SimpleQueue()
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self):
+            paths.put(self.path)
+            self.send_error(503)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", paths
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_wheel_with_the_operator_s_extra_starts_it_as_its_image_does(made, tmp_path):
+    lines = (ROOT / DOCKERFILES["operator"]).read_text().splitlines()
+    [command] = [json.loads(line.removeprefix("CMD ")) for line in lines if line.startswith("CMD ")]
+    assert command[0] == "kopf"
+    with installed(only(made, "*.whl"), "operator") as folder, failing_api_server() as (url, paths):
+        variables = outside(KUBECONFIG=str(kubeconfig(tmp_path, url)))
+        python = [str(folder / "bin/python"), "-m"]
+        operator = subprocess.Popen([*python, *command, "--standalone"], env=variables, cwd="/")
+        try:
+            asked = {urlsplit(paths.get(timeout=60)).path for _ in range(4)}
+        finally:
+            operator.kill()
+            operator.wait()
+    assert "/apis/gradsieve.io/v1alpha1/horovodjobs" in asked
