@@ -11,8 +11,9 @@ import pytest
 from cluster import prerequisites
 from cluster.external import KUBECONFIG, ExternalCluster
 from cluster.local import Cluster
-from rights import AUDIT, asked
+from rights import AUDIT, Right, asked, in_words
 
+UNUSED = pytest.StashKey[set[Right]]()
 REQUIRED = "GRADSIEVE_REQUIRE_CLUSTER"
 HERE = Path(__file__).parent
 
@@ -23,8 +24,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker("e2e")
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Show what tests have measured, by `record_property`."""
+def pytest_terminal_summary(terminalreporter, config):
+    """Show what tests have measured, by `record_property`, and which rights a part of them has not used."""
     measured = [
         f"{report.nodeid.rpartition('::')[2]}: " + ", ".join(f"{name} {value}" for name, value in recorded)
         for reports in terminalreporter.stats.values()
@@ -35,6 +36,10 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section("measured")
         for line in measured:
             terminalreporter.line(line)
+    unused = config.stash.get(UNUSED, None)
+    if unused is not None:
+        terminalreporter.section("rights of the operator")
+        terminalreporter.line(f"not judged, since not all tests ran; not used in these: {in_words(unused)}")
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +67,7 @@ def cluster(request) -> Iterator[Cluster | ExternalCluster]:
 
 def _require_no_right_more_or_less(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     """Fail if the operator was refused anything by its roles or, where all tests ran, did not use what they
-    allow.
+    allow; elsewhere that is shown in the end.
     """
     found, config = asked(cluster.audit_log), request.config
     assert found.refused == []
@@ -70,6 +75,8 @@ def _require_no_right_more_or_less(cluster: Cluster, request: pytest.FixtureRequ
     whole = [Path(each).resolve() for each in config.args] == [HERE]
     if whole and not chosen and not request.session.testsfailed:
         assert found.unused == set()
+    else:
+        config.stash[UNUSED] = found.unused
 
 
 @pytest.fixture

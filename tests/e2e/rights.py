@@ -1,8 +1,16 @@
-"""What the operator asked the API server for, by the audit log, held against what its roles allow."""
+"""What the operator asked the API server for, by the audit log, held against what its roles allow.
+
+    PYTHONPATH=tests/e2e:tests/support python -m rights FOLDER
+
+says which rights were not used in any of the runs whose logs are in the folder: runs of parts of the tests,
+with GRADSIEVE_E2E_LOGS, make up a whole.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,6 +68,12 @@ def asked(log: Path) -> Asked:
     return found
 
 
+def in_words(unused: set[Right]) -> str:
+    """Return rights in one line, such as ``patch pods``."""
+    named = (f"{verb} {group}/{resource}".replace(" /", " ") for group, resource, verb in unused)
+    return ", ".join(sorted(named)) or "none"
+
+
 def _read(event: dict[str, Any], found: Asked) -> None:
     about, answer = event.get("objectRef"), event.get("responseStatus", {})
     if about is None:  # which versions and kinds there are, what everybody may ask
@@ -88,3 +102,17 @@ def _is_refused(event: dict[str, Any]) -> bool:
     # A server that was just told of a kind may not find it yet.
     found = "no matches for kind" not in said
     return answer.get("code") == _FORBIDDEN and "blockOwnerDeletion" in said and found
+
+
+def main() -> None:
+    """Judge the audit logs of several runs together."""
+    parser = argparse.ArgumentParser(prog="python -m rights", description=main.__doc__)
+    parser.add_argument("folder", type=Path, help="that GRADSIEVE_E2E_LOGS named")
+    logs = sorted(parser.parse_args().folder.rglob("audit.log"))
+    unused = Asked(used={right for log in logs for right in asked(log).used}).unused
+    print(f"of {len(logs)} audit logs; granted and not used in any of them: {in_words(unused)}")
+    sys.exit(bool(unused))
+
+
+if __name__ == "__main__":
+    main()

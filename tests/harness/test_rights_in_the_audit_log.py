@@ -1,8 +1,11 @@
 """What the end-to-end tests read from the API server's audit log about the operator's rights."""
 
 import json
+import sys
 
 import pytest
+import rights
+from manifests import operator_rights
 from rights import asked
 
 ROLES = {"apiGroup": "rbac.authorization.k8s.io", "resource": "clusterroles", "name": "gradsieve-operator"}
@@ -64,3 +67,45 @@ def test_a_replica_may_outlive_the_roles_that_helm_has_deleted_but_not_for_ever(
 def test_other_roles_that_are_deleted_excuse_nothing(read, name):
     gone = event(10, "delete", {**ROLES, "name": name})
     assert len(read(gone, event(11, "list", PODS, 403, "forbidden", "forbid")).refused) == 1
+
+
+@pytest.fixture
+def judge(tmp_path, monkeypatch, capsys):
+    """Write what parts of the tests have used; return exit status and words of what judges them together."""
+
+    def write_and_judge(*parts):
+        for number, used in enumerate(parts):
+            log = tmp_path / f"cluster-{number}" / "audit.log"
+            log.parent.mkdir()
+            told = (
+                event(0, verb, dict(zip(("apiGroup", "resource"), (group, resource), strict=True)))
+                for group, resource, verb in used
+            )
+            log.write_text("".join(f"{json.dumps(each)}\n" for each in told))
+        monkeypatch.setattr(sys, "argv", ["rights", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            rights.main()
+        return ended.value.code, capsys.readouterr().out
+
+    return write_and_judge
+
+
+def granted():
+    return operator_rights("ClusterRole") | operator_rights("Role")
+
+
+def test_two_parts_of_the_tests_use_what_either_uses(judge):
+    reading = {right for right in granted() if right[2] in ("get", "list", "watch")}
+    status, said = judge(reading, granted() - reading)
+    assert (status, said) == (0, "of 2 audit logs; granted and not used in any of them: none\n")
+
+
+def test_a_right_that_no_part_uses_is_named(judge):
+    status, said = judge(granted() - {("", "pods", "patch")}, set())
+    assert (status, said.rpartition(": ")[2]) == (1, "patch pods\n")
+
+
+def test_without_a_log_nothing_is_proved(judge):
+    status, said = judge()
+    assert status == 1
+    assert said.startswith("of 0 audit logs")

@@ -284,8 +284,8 @@ class Cluster(Access):
 
 
 def save_logs(state: Path, folder: Path) -> None:
-    """Copy the logs of all processes of the cluster with the folder `state` to `folder`."""
-    for log in state.rglob("logs/*.log"):
+    """Copy all logs of the cluster with the folder `state`, the audit log among them, to `folder`."""
+    for log in [*state.rglob("logs/*.log"), *state.glob("audit.log")]:
         target = folder / log.relative_to(state)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(log, target)
