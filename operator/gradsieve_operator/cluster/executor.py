@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -60,6 +60,20 @@ class NotOurs(OperatorError):
         )
 
 
+class NotKept(OperatorError):
+    """What was written is not what the server keeps: to write it again would change nothing.
+
+    Args:
+        names: of the Secrets.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(
+            f"Secret {', '.join(names)} is damaged as soon as it is written: find out which webhook or "
+            f"controller changes it, and exempt Secrets with the label {contract.LABEL_JOB}"
+        )
+
+
 class JobChanged(OperatorError):
     """The job has changed since it was looked at, or another has its name: look and decide anew."""
 
@@ -100,7 +114,7 @@ class Executor:
         try:
             for action in actions:
                 await self._do(action, job, seen, memory)
-        except (ApiError, NotOurs, JobChanged) as error:
+        except (ApiError, NotOurs, NotKept, JobChanged) as error:
             if self._planning is not None:
                 self._planning.withdraw(pods)
             memory.unsure = isinstance(error, ApiError) and not error.refusal
@@ -211,8 +225,21 @@ class Executor:
             name = secret["metadata"]["name"]
             known = memory.secrets.get(name)
             uid = None if known is None else known["metadata"]["uid"]
-            written[name] = await self._apply(secret, job, uid)
+            written[name] = await self._only(secret, await self._apply(secret, job, uid))
         await note_secrets(job, memory, written)
+        if memory.held.lost:
+            raise NotKept(memory.held.lost)
+
+    async def _only(self, secret: Manifest, made: Manifest) -> Manifest:
+        """Take from a Secret what others have added, which applying leaves there; returns what is left.
+
+        It may be what has damaged the Secret.
+        """
+        added = (made.get("data") or {}).keys() - secret["data"].keys()
+        if not added:
+            return made
+        change = {"metadata": {"uid": made["metadata"]["uid"]}, "data": dict.fromkeys(added)}
+        return await self._api.merge(path_of(secret), change)
 
     def _final(self, error: ApiError, seen: Seen, memory: Memory) -> bool:
         """Whether it makes no sense, or has made none for a while, to try again at once."""

@@ -138,6 +138,9 @@ class Reconciler:
         if memory.secrets_age >= PROVEN_SECONDS and any(map(_makes_pod, decision.actions)):
             memory.secrets_read_at = None
             return 0.0
+        if decision.progress.failures > seen.world.progress.failures:
+            # It may be for a certificate: what comes in its place is not made with the same.
+            memory.secrets_read_at = None
         done = await self._executor.carry_out(decision.actions, seen, memory)
         if self._planning is not None and decision.progress.waiting_since is None:
             self._planning.leave("/".join(key))
