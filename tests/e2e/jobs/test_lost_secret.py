@@ -1,5 +1,7 @@
 """What a running job's pods rely on is lost or changed: it is put right, and no rank notices."""
 
+import json
+
 import pytest
 from horovod_job import Job, python_group
 
@@ -26,13 +28,15 @@ def processes(job: Job) -> dict[str, str]:
     return {name: job.kubectl("exec", name, "--", "python3", "-c", FIND_RANKS).strip() for name in workers}
 
 
-def test_ranks_keep_their_processes_while_the_operator_s_secret_is_lost_and_made_again(
+def test_ranks_keep_their_processes_while_one_secret_is_lost_another_damaged_and_both_made_again(
     cluster, operator, training, record_property
 ):
-    secret = f"{training.name}-operator-tls"
+    secret, damaged = f"{training.name}-operator-tls", f"{training.name}-workers-tls"
     before, pods = processes(training), set(training.pods())
     assert all(before.values()), before
     uid = training.kubectl("get", "secret", secret, "-o", "jsonpath={.metadata.uid}")
+    garbage = json.dumps({"data": {"somebody.key": "Z2FyYmFnZQ=="}})
+    training.kubectl("patch", "secret", damaged, "--type=merge", "-p", garbage)
     training.kubectl("delete", "secret", secret)
 
     def again() -> bool:
@@ -43,6 +47,7 @@ def test_ranks_keep_their_processes_while_the_operator_s_secret_is_lost_and_made
     record_property("seconds_to_the_secret", round(seconds, 1))
     seconds = training.wait(lambda: trusted(training), 60, "the coordinator answers the renewed operator")
     record_property("seconds_until_it_is_trusted", round(seconds, 1))
+    assert "somebody.key" not in json.loads(training.kubectl("get", "secret", damaged, "-o", "json"))["data"]
     assert processes(training) == before
     assert (set(training.pods()), training.status()["restartCount"]) == (pods, 0)
     training.patch({"suspend": True})
