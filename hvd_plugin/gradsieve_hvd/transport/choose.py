@@ -25,7 +25,7 @@ class Chosen:
     why: str
 
 
-def choose_transport(process_set: Any, timeout: float = 300.0) -> Chosen:
+def choose_transport(process_set: Any, timeout: float = 300.0, name: str = "messages") -> Chosen:
     """Return the best transport that all ranks of a process set have.
 
     All of them call it, after ``hvd.init()`` and before they start a thread that communicates.
@@ -38,34 +38,40 @@ def choose_transport(process_set: Any, timeout: float = 300.0) -> Chosen:
     Args:
         process_set: Horovod's, initialised, with this rank in it.
         timeout: how long a message may take, in seconds.
+        name: of the transport, see `HorovodTransport`.
 
     Raises:
         ExchangeError: a rank does not take part.
     """
     mine = {"mpi4py": _why_not_mpi(), "torch.distributed": _why_not_torch(process_set)}
     messages = HorovodMessages(process_set, timeout)
-    every = [json.loads(each) for each in messages.tell(json.dumps(mine).encode(), "transport").wait()]
-    obstacles = {name: _obstacle(name, every) for name in mine}
-    name = next((each for each, obstacle in obstacles.items() if not obstacle), "Horovod")
-    why = "; ".join(f"not {each}: {obstacle}" for each, obstacle in obstacles.items() if obstacle)
-    if name != "Horovod":
-        why = f"it sends messages to single ranks ({why})" if name != "mpi4py" else "it sends to single ranks"
-    chosen = Chosen(_made(name, process_set, timeout), name, why)
+    every = [
+        json.loads(each) for each in messages.tell(json.dumps(mine).encode(), f"transport.{name}").wait()
+    ]
+    reasons: list[str] = []
+    library = "Horovod"
+    for each in mine:
+        if not (obstacle := _obstacle(each, every)):
+            reasons, library = ["it sends to single ranks", *reasons], each
+            break
+        reasons.append(f"not {each}: {obstacle}")
+    why = "; ".join(reasons)
+    chosen = Chosen(_made(library, process_set, timeout, name), library, why)
     if process_set.rank() == 0:
-        _log.info("gradients travel by %s: %s", name, why)
+        _log.info("gradients travel by %s: %s", library, why)
     return chosen
 
 
-def _made(name: str, process_set: Any, timeout: float) -> Transport:
-    if name == "mpi4py":
+def _made(library: str, process_set: Any, timeout: float, name: str) -> Transport:
+    if library == "mpi4py":
         from .mpi import MpiTransport
 
         return MpiTransport(process_set.ranks, timeout)
-    if name == "torch.distributed":
+    if library == "torch.distributed":
         from .torch_distributed import TorchDistributedTransport
 
         return TorchDistributedTransport(timeout=timeout)
-    return HorovodTransport(process_set, timeout)
+    return HorovodTransport(process_set, timeout, name)
 
 
 def _obstacle(name: str, every: list[dict[str, str]]) -> str:

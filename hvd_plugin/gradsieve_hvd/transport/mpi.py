@@ -9,7 +9,8 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -21,7 +22,8 @@ from gradsieve.errors import ConfigurationError, ExchangeError
 from .running_clock import RUNNING
 
 _TAG = 1
-_SHORTEST_NAP, _LONGEST_NAP = 50e-6, 1e-3  # seconds; in a long one a link of 10 Gbit/s brings a megabyte
+_SHORTEST_NAP, _LONGEST_NAP = 50e-6, 1e-3  # seconds
+_MOVING_NAP = 100e-6  # while a message is on its way: MPI moves some 100 kB of it whenever it is asked
 _LONGEST_MESSAGE = 2**31 - 1  # MPI 3 counts bytes in an int
 Result = TypeVar("Result")
 
@@ -70,12 +72,24 @@ class MpiTransport:
                 f"rank {self.rank}: a message of {message.numel()} bytes; MPI takes {_LONGEST_MESSAGE}: "
                 "exchange smaller buckets"
             )
-        with self._calls:
-            try:
-                return self._swapped(message.contiguous(), to, source)
-            except MPI.Exception as error:
-                self._over = f"rank {self.rank}: MPI failed between ranks {self.rank}, {to} and {source}"
-                raise ExchangeError(f"{self._over}: {error}") from error
+        with self._within_mpi(f"between ranks {self.rank}, {to} and {source}"):
+            return self._swapped(message.contiguous(), to, source)
+
+    def allreduce(self, values: Tensor) -> Tensor:
+        """Return the sum over ranks (fp32 [N], CPU, a new tensor). MPI adds up one part while others travel.
+
+        Raises:
+            ExchangeError: see `send_receive`.
+        """
+        values = values.contiguous()
+        total = torch.empty_like(values)
+        with self._within_mpi("in a sum over ranks"):
+            sent, received = [values.numpy(), MPI.FLOAT], [total.numpy(), MPI.FLOAT]
+            summing = self._comm.Iallreduce(sent, received, MPI.SUM)
+            self._unfinished = [values, total, summing]
+            self._wait(summing.Test, "no sum with the other ranks", _MOVING_NAP)
+            self._unfinished = []
+        return total
 
     def close(self) -> None:
         """Make a call that waits, and all later ones, raise; return when none is within MPI any more."""
@@ -83,8 +97,17 @@ class MpiTransport:
         with self._calls:
             atexit.unregister(self.close)
 
+    @contextmanager
+    def _within_mpi(self, where: str) -> Iterator[None]:
+        with self._calls:
+            self._require_open()
+            try:
+                yield
+            except MPI.Exception as error:
+                self._over = f"rank {self.rank}: MPI failed {where}"
+                raise ExchangeError(f"{self._over}: {error}") from error
+
     def _swapped(self, message: Tensor, to: int, source: int) -> Tensor:
-        self._require_open()
         status = MPI.Status()
         sending = self._comm.Isend([message.numpy(), MPI.BYTE], to, _TAG)
         self._unfinished = [message, sending]
@@ -93,12 +116,14 @@ class MpiTransport:
         received = torch.empty(status.Get_count(MPI.BYTE), dtype=torch.uint8, device="cpu")
         receiving = arriving.Irecv([received.numpy(), MPI.BYTE])
         self._unfinished += [received, receiving]
-        self._wait(receiving.Test, f"not all of a message from rank {source}")
-        self._wait(sending.Test, f"rank {to} has not taken what it was sent")
+        self._wait(receiving.Test, f"not all of a message from rank {source}", _MOVING_NAP)
+        self._wait(sending.Test, f"rank {to} has not taken what it was sent", _MOVING_NAP)
         self._unfinished = []
         return received
 
-    def _wait(self, look: Callable[[], Result | None], missing: str) -> Result:
+    def _wait(
+        self, look: Callable[[], Result | None], missing: str, longest_nap: float = _LONGEST_NAP
+    ) -> Result:
         """Return what ``look`` finds, once it does."""
         nap, began = _SHORTEST_NAP, RUNNING.seconds()
         while not (found := look()):
@@ -108,7 +133,7 @@ class MpiTransport:
                     "exchanges in the same order"
                 )
             time.sleep(nap)
-            nap = min(2 * nap, _LONGEST_NAP)
+            nap = min(2 * nap, longest_nap)
             self._require_open()
         return found
 

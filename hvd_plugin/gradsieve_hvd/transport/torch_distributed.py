@@ -40,6 +40,22 @@ class TorchDistributedTransport:
         self._swap(message, to, received, source)
         return received
 
+    def allreduce(self, values: Tensor) -> Tensor:
+        """Return the sum over ranks (fp32 [N], CPU, a new tensor).
+
+        Raises:
+            ExchangeError: a rank did not take part in time, or the connection to it was lost.
+        """
+        total = values.clone()
+        try:
+            dist.all_reduce(total, group=self._group, async_op=True).wait(timedelta(seconds=self._timeout))
+        except RuntimeError as error:
+            raise ExchangeError(
+                f"rank {self.rank}: no sum with the other ranks within {self._timeout:g} s; all ranks must "
+                "make the same exchanges in the same order"
+            ) from error
+        return total
+
     def _swap(self, sent: Tensor, to: int, received: Tensor, source: int) -> None:
         try:
             arriving = dist.irecv(received, self._global(source), group=self._group)
