@@ -38,24 +38,21 @@ def choose_transport(process_set: Any, timeout: float = 300.0, name: str = "mess
     Args:
         process_set: Horovod's, initialised, with this rank in it.
         timeout: how long a message may take, in seconds.
-        name: of the transport, see `HorovodTransport`.
+        name: tells transports apart that are used at the same time; the same on all ranks.
 
     Raises:
         ExchangeError: a rank does not take part.
     """
     mine = {"mpi4py": _why_not_mpi(), "torch.distributed": _why_not_torch(process_set)}
     messages = HorovodMessages(process_set, timeout)
-    every = [
-        json.loads(each) for each in messages.tell(json.dumps(mine).encode(), f"transport.{name}").wait()
-    ]
-    reasons: list[str] = []
-    library = "Horovod"
-    for each in mine:
-        if not (obstacle := _obstacle(each, every)):
-            reasons, library = ["it sends to single ranks", *reasons], each
-            break
-        reasons.append(f"not {each}: {obstacle}")
-    why = "; ".join(reasons)
+    every = [json.loads(each) for each in messages.tell(json.dumps(mine).encode(), "transport").wait()]
+    obstacles = {name: _obstacle(name, every) for name in mine}
+    library = next((each for each, obstacle in obstacles.items() if not obstacle), "Horovod")
+    why = "; ".join(f"not {each}: {obstacle}" for each, obstacle in obstacles.items() if obstacle)
+    if library == "torch.distributed":
+        why = f"it sends messages to single ranks ({why})"
+    elif library == "mpi4py":
+        why = "it sends to single ranks"
     chosen = Chosen(_made(library, process_set, timeout, name), library, why)
     if process_set.rank() == 0:
         _log.info("gradients travel by %s: %s", library, why)
@@ -68,9 +65,11 @@ def _made(library: str, process_set: Any, timeout: float, name: str) -> Transpor
 
         return MpiTransport(process_set.ranks, timeout)
     if library == "torch.distributed":
+        import torch.distributed as dist
+
         from .torch_distributed import TorchDistributedTransport
 
-        return TorchDistributedTransport(timeout=timeout)
+        return TorchDistributedTransport(dist.new_group(backend="gloo"), timeout)
     return HorovodTransport(process_set, timeout, name)
 
 
