@@ -99,12 +99,18 @@ class Reducer:
         self.clipping.restart()
         self.compared = False
 
-    def compare(self, mine: Description, others: Callable[[], list[dict[str, Any]]] = list) -> int:
+    def compare(
+        self,
+        mine: Description,
+        others: Callable[[], list[dict[str, Any]]] = list,
+        *,
+        compresses: bool = True,
+    ) -> int:
         """Compare settings with the other ranks, and return the optimizer's number; all ranks call it before
         the first exchange.
 
         1. Compare; see `compare_settings`.
-        2. Rank 0 warns if nothing is compressed.
+        2. Rank 0 warns if nothing is compressed, unless that is meant (``compresses=False``).
         3. If the policy times exchanges, time empty ones.
 
         Raises:
@@ -114,7 +120,7 @@ class Reducer:
         number = compare_settings(mine, self.number, self.messages, timeout, others)
         self.number = self.clipping.number = number
         self.compared = True
-        if self.messages.rank == 0:
+        if compresses and self.messages.rank == 0:
             warn_if_all_dense(self.settings, self.named_parameters())
         if self.policy.times_exchanges:
             self.policy.observe_exchange(empty_exchange_seconds(self.messages), 0)

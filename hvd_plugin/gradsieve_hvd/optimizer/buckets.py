@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from gradsieve.codec import Label
 from gradsieve.density import entries_to_keep
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.engine.parameters import ParameterState
-from gradsieve_hvd.exchange import Exchange, Exchanged
-from gradsieve_hvd.transport.base import Transport, allgather
+from gradsieve_hvd.exchange import BucketExchange, Exchange, Exchanged, Reduced
+from gradsieve_hvd.transport.base import Transport
+from gradsieve_hvd.transport.framed import FramedTransport
 
 
 def cut_into_buckets(sizes: Mapping[str, int], limit: int) -> list[tuple[str, ...]]:
@@ -39,10 +41,13 @@ class SparseBucket:
         sizes: elements by name, in the order in which the tensors lie in the bucket.
         exchange: this bucket's own, as some remember where entries lie.
         bounded: whether the exchange may select again, down to as many entries as were asked for.
+        epoch: number of the plan that the bucket belongs to.
     """
 
-    def __init__(self, name: str, sizes: Mapping[str, int], exchange: Exchange, *, bounded: bool) -> None:
-        self.name, self.sizes = name, dict(sizes)
+    def __init__(
+        self, name: str, sizes: Mapping[str, int], exchange: Exchange, *, bounded: bool, epoch: int
+    ) -> None:
+        self.name, self.sizes, self._epoch = name, dict(sizes), epoch
         self._exchange, self._bounded = exchange, bounded
         self._elements = sum(sizes.values())
         self._parts: dict[str, SparseGradient | None] = {}
@@ -59,8 +64,12 @@ class SparseBucket:
         """Whether all tensors are there."""
         return len(self._parts) == len(self.sizes)
 
-    def work(self) -> Callable[[Transport], Exchanged]:
-        """Return what is to be done in the exchange's thread, and forget the selections."""
+    def work(self, ready_seconds: float) -> Callable[[Transport], Exchanged]:
+        """Return what is to be done in the exchange's thread, and forget the selections.
+
+        ready_seconds: from when the round began until now; told to the other ranks.
+        """
+        label = Label(self._epoch, tuple(self.sizes.values()), round(1e6 * ready_seconds))
         parts, self._parts = self._parts, {}
         most, self._most = max(self._most, 1), 0
         refuse = any(part is None for part in parts.values())
@@ -69,7 +78,8 @@ class SparseBucket:
             placed = [(start, part) for name, start in self._starts() if (part := parts[name]) is not None]
             gradient = SparseGradient.joined([(start, part.cpu()) for start, part in placed], self._elements)
             bound = most if self._bounded else None
-            return self._exchange.exchange(gradient, transport, bound, refuse=refuse)
+            framed = FramedTransport(transport, label)
+            return self._exchange.exchange(gradient, framed, bound, refuse=refuse)
 
         return work
 
@@ -97,13 +107,18 @@ class SparseBucket:
 
 
 class DenseBucket:
-    """Gradients that are not compressed, exchanged whole; summed in the order of ranks.
+    """Gradients that are not compressed, exchanged whole.
 
-    They travel as fp32, or as fp64 if one of them is.
+    Args:
+        name, sizes: see `SparseBucket`.
+        dtype: that the exchange takes.
+        exchange: sums flat buckets. What it rejects (fp16's rounding) is lost, as there are no residuals.
     """
 
-    def __init__(self, name: str, sizes: Mapping[str, int], dtype: torch.dtype) -> None:
-        self.name, self.sizes, self._dtype = name, dict(sizes), dtype
+    def __init__(
+        self, name: str, sizes: Mapping[str, int], dtype: torch.dtype, exchange: BucketExchange
+    ) -> None:
+        self.name, self.sizes, self._dtype, self._exchange = name, dict(sizes), dtype, exchange
         self._parts: dict[str, Tensor] = {}
 
     def put(self, name: str, part: Tensor) -> None:
@@ -115,22 +130,21 @@ class DenseBucket:
         """Whether all tensors are there."""
         return len(self._parts) == len(self.sizes)
 
-    def work(self) -> Callable[[Transport], Tensor]:
+    def work(self, ready_seconds: float) -> Callable[[Transport], Reduced]:  # noqa: ARG002 - no frame
         """Return what is to be done in the exchange's thread, and forget the gradients."""
         parts, self._parts = self._parts, {}
 
-        def work(transport: Transport) -> Tensor:
+        def work(transport: Transport) -> Reduced:
             flat = torch.cat([parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes])
-            total = torch.zeros_like(flat)
-            for message in allgather(transport, flat.view(torch.uint8)):
-                total += message.view(self._dtype)
-            return total
+            return self._exchange.exchange(flat, transport)
 
         return work
 
-    def split(self, total: Tensor) -> list[tuple[str, Tensor]]:
-        """Return each tensor's part of the total, a view."""
-        return list(zip(self.sizes, total.split(list(self.sizes.values())), strict=True))
+    def split(self, reduced: Reduced) -> list[tuple[str, Tensor]]:
+        """Return each tensor's part of the total, a view; NaN if a rank refused."""
+        if reduced.refused:
+            reduced.total.fill_(torch.nan)
+        return list(zip(self.sizes, reduced.total.split(list(self.sizes.values())), strict=True))
 
     def discard(self) -> None:
         """Forget the gradients."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.nn import Parameter
@@ -18,18 +17,10 @@ from gradsieve_hvd.control.plan import has_coordinator
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.supported import refuse_closure, require_no_double_momentum
 from gradsieve_hvd.engine.tensors import require_known_dtype
-from gradsieve_hvd.exchange import AllgatherExchange, Exchange, RingExchange, ScatterExchange
 from gradsieve_hvd.transport.base import Transport
 
+from .paths import ExchangeName, path_named
 from .synchronizer import Synchronizer
-
-ExchangeName = Literal["allgather", "ring", "scatter"]
-EXCHANGES: dict[str, tuple[Callable[[Any], Exchange], bool]] = {
-    "allgather": (AllgatherExchange, False),
-    "ring": (RingExchange, False),
-    "scatter": (ScatterExchange, True),
-}
-"""By name: what makes one for a type of values, and whether it selects again, down to what was asked for."""
 
 _numbers = itertools.count()
 
@@ -155,16 +146,17 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         process_set: Horovod's, for ranks that talk through Horovod; None for all ranks.
         exchange: "allgather": every rank sends its entries to all; for few ranks. "ring": sums travel around
             a ring (method C). "scatter": every rank sums a part and selects again, so that as many entries
-            are applied as one rank selects; for many ranks.
-        transport: to the other ranks, for this optimizer alone; None talks through Horovod.
+            are applied as one rank selects; for many ranks. "dense", "fp16", "bf16": nothing is compressed,
+            all of it travels in that type (fp32 for "dense").
+        transport: to the other ranks, for this optimizer alone; None for the best one among Horovod's ranks
+            (see `choose_transport`), which all of them choose together, here.
 
     Raises:
         ConfigurationError: a setting is not allowed, parameters are not named, or momentum would be applied
             twice.
     """
-    settings = _settings(compression)
-    if exchange not in EXCHANGES:
-        raise ConfigurationError(f"exchange={exchange!r}: known are {', '.join(map(repr, EXCHANGES))}")
+    path = path_named(exchange)
+    settings = path.applied_to(_settings(compression))
     if groups is not None:
         raise ConfigurationError(
             "groups= has no meaning here: gradients travel in buckets, in the order in which they are ready. "
@@ -175,13 +167,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         require_known_dtype(name, parameter.dtype)
     require_no_double_momentum(optimizer, settings.config)
     averages = _averages(op)
-    make, bounded = EXCHANGES[exchange]
     synchronizer = Synchronizer(
         named,
         settings,
-        transport or _horovod_transport(process_set, settings.timeout_seconds),
-        partial(make, settings.config.value_dtype),
-        bounded=bounded,
+        transport or _chosen_transport(process_set, settings.timeout_seconds),
+        path,
         averages=averages,
         passes=backward_passes_per_step,
         sparse_as_dense=sparse_as_dense,
@@ -258,13 +248,13 @@ def _averages(op: Any) -> bool:
     return bool(op == hvd.Average)
 
 
-def _horovod_transport(process_set: Any, timeout: float) -> Transport:
-    """Return a transport through Horovod whose name no other optimizer has; all ranks make optimizers in the
-    same order.
+def _chosen_transport(process_set: Any, timeout: float) -> Transport:
+    """Return a transport among Horovod's ranks that no other optimizer uses; all ranks make their optimizers
+    in the same order.
     """
     import horovod.torch as hvd
 
-    from gradsieve_hvd.transport.horovod import HorovodTransport
+    from gradsieve_hvd.transport.choose import choose_transport
 
     ranks = hvd.global_process_set if process_set is None else process_set
-    return HorovodTransport(ranks, timeout, name=f"optimizer.{next(_numbers)}")
+    return choose_transport(ranks, timeout, f"optimizer.{next(_numbers)}").transport

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from gradsieve.errors import ExchangeError
-from gradsieve_hvd.transport.base import Transport
+from gradsieve_hvd.transport.base import AllReducing, Transport
 from gradsieve_hvd.transport.running_clock import RUNNING
 
 Result = TypeVar("Result")
@@ -33,6 +33,22 @@ class CountedTransport:
         self.sent_bytes += message.numel() if to != self.rank else 0
         self.received_bytes += received.numel() if source != self.rank else 0
         return received
+
+
+class CountedAllReducing(CountedTransport):
+    """A transport that sums by itself; its bytes are counted as those of a ring."""
+
+    def __init__(self, inner: Transport, summing: AllReducing) -> None:
+        super().__init__(inner)
+        self._summing = summing
+
+    def allreduce(self, values: Tensor) -> Tensor:
+        """See `AllReducing`."""
+        total = self._summing.allreduce(values)
+        size = 2 * values.numel() * values.element_size() * (self.size - 1) // self.size
+        self.sent_bytes += size
+        self.received_bytes += size
+        return total
 
 
 class Pending(Generic[Result]):
@@ -108,6 +124,8 @@ class ExchangeThread:
 
 def _run(transport: Transport, works: queue.SimpleQueue[Pending[Any] | None]) -> None:
     counted = CountedTransport(transport)
+    if isinstance(transport, AllReducing):
+        counted = CountedAllReducing(transport, transport)
     failed: BaseException | None = None
     while (pending := works.get()) is not None:
         try:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch.nn import Parameter
 
 from gradsieve import CompressionConfig
 from gradsieve_hvd.engine.parameters import compresses
-from gradsieve_hvd.exchange import Exchange
+from gradsieve_hvd.exchange import BucketExchange, DenseExchange
+from gradsieve_hvd.exchange.wide import WideExchange
 from gradsieve_hvd.transport.messages import Messages
 
 from .buckets import DenseBucket, SparseBucket, cut_into_buckets
+from .paths import Path
 
 BUCKET_ELEMENTS = 1 << 20
 """Of the gradients in a bucket, at least **(r)**: 4 MiB of fp32, so that the first leaves early."""
@@ -28,17 +30,19 @@ class BucketPlan:
     3. Tensors that come later get buckets of their own, after the others.
 
     Args:
-        config: says which are compressed; the others travel in one dense bucket, last.
-        make_exchange: makes a sparse bucket's exchange.
-        bounded: see `SparseBucket`.
+        config: says which are compressed; the others travel in dense buckets, last.
+        path: how they travel; fp64 gradients travel as they are.
     """
 
     def __init__(
-        self, config: CompressionConfig, make_exchange: Callable[[], Exchange], *, bounded: bool
+        self,
+        config: CompressionConfig,
+        path: Path,
     ) -> None:
-        self._config, self._make_exchange, self._bounded = config, make_exchange, bounded
+        self._config, self._path = config, path
         self.sparse: list[SparseBucket] = []
         self.dense: list[DenseBucket] = []
+        self._epoch = 0
         self._ready: list[str] | None = []
         self._bucket_of: dict[str, SparseBucket | DenseBucket] = {}
 
@@ -60,23 +64,29 @@ class BucketPlan:
         """Give new tensors buckets; ``parameters`` in the order in which they are expected to be ready."""
         sparse = {name: p.numel() for name, p in parameters.items() if compresses(self._config, name, p)}
         for names in cut_into_buckets(sparse, BUCKET_ELEMENTS):
+            assert self._path.sparse is not None, "without it nothing is compressed"
             bucket = SparseBucket(
                 f"bucket {len(self.sparse)}",
                 {name: sparse[name] for name in names},
-                self._make_exchange(),
-                bounded=self._bounded,
+                self._path.sparse(self._config.value_dtype),
+                bounded=self._path.bounded,
+                epoch=self._epoch,
             )
             self.sparse.append(bucket)
             self._bucket_of |= dict.fromkeys(names, bucket)
-        small = {name: p for name, p in parameters.items() if name not in sparse}
-        if small:
-            wide = any(parameter.dtype == torch.float64 for parameter in small.values())
-            sizes = {name: parameter.numel() for name, parameter in small.items()}
-            dense = DenseBucket(
-                f"dense bucket {len(self.dense)}", sizes, torch.float64 if wide else torch.float32
-            )
-            self.dense.append(dense)
-            self._bucket_of |= dict.fromkeys(sizes, dense)
+        whole = {name: p for name, p in parameters.items() if name not in sparse}
+        wide = {name: p.numel() for name, p in whole.items() if p.dtype == torch.float64}
+        for names in cut_into_buckets(wide, BUCKET_ELEMENTS):
+            self._add_dense({name: wide[name] for name in names}, torch.float64, WideExchange())
+        others = {name: p.numel() for name, p in whole.items() if name not in wide}
+        for names in cut_into_buckets(others, BUCKET_ELEMENTS):
+            dense = DenseExchange(self._path.dense)
+            self._add_dense({name: others[name] for name in names}, torch.float32, dense)
+
+    def _add_dense(self, sizes: Mapping[str, int], dtype: torch.dtype, exchange: BucketExchange) -> None:
+        bucket = DenseBucket(f"dense bucket {len(self.dense)}", sizes, dtype, exchange)
+        self.dense.append(bucket)
+        self._bucket_of |= dict.fromkeys(sizes, bucket)
 
     def note_ready(self, name: str) -> None:
         """A tensor's gradient became ready; remembered in the first exchange only."""
@@ -92,7 +102,7 @@ class BucketPlan:
         if self._ready is None:
             return
         told = messages.tell(json.dumps(self._ready).encode(), "order").wait()
-        self._ready = None
+        self._ready, self._epoch = None, self._epoch + 1
         order = {name: place for place, name in enumerate(json.loads(told[0]))}
         by_readiness = sorted(parameters, key=lambda name: order.get(name, len(order)))
         self.sparse, self.dense, self._bucket_of = [], [], {}

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,12 +28,12 @@ from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.settings_check import settings_of
 from gradsieve_hvd.engine.tensor_reduction import TensorReduction
 from gradsieve_hvd.engine.tensors import require_known_dtype
-from gradsieve_hvd.exchange import Exchange
 from gradsieve_hvd.transport.base import Transport
 
 from .buckets import DenseBucket, SparseBucket
 from .exchange_thread import ExchangeThread, Pending
 from .messages import ThreadMessages
+from .paths import Path
 from .plan import BucketPlan, expected_order
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Synchronizer:
         named: all parameters by name, in the order of their registration.
         settings: the user's.
         transport: to the other ranks, for this object alone.
-        make_exchange, bounded: see `BucketPlan`.
+        path: how gradients travel.
         averages: whether gradients are averaged, rather than summed.
         passes: backward passes before a gradient is ready.
         sparse_as_dense: whether sparse gradients become dense ones; else they are refused.
@@ -66,9 +67,8 @@ class Synchronizer:
         named: Sequence[tuple[str, Parameter]],
         settings: Settings,
         transport: Transport,
-        make_exchange: Callable[[], Exchange],
+        path: Path,
         *,
-        bounded: bool,
         averages: bool,
         passes: int,
         sparse_as_dense: bool,
@@ -82,15 +82,15 @@ class Synchronizer:
         self._control: PlanExchange | None = None
         self.reducer = Reducer(settings, self._sorted, self.messages, averages=averages, steering=steering)
         self._tensors = TensorReduction(self.reducer)
-        self._plan = BucketPlan(settings.config, make_exchange, bounded=bounded)
-        self._compared = compared
+        self._plan = BucketPlan(settings.config, path)
+        self._compared, self._compresses = compared, path.sparse is not None
         self.passes = passes
         self._sparse_as_dense = sparse_as_dense
         self._passes_left: dict[str, int] = {}
         self._ready: dict[str, Tensor] = {}  # what travels in this round
         self._launched: list[_Launched] = []
         self._in_flight = InFlightCheck()
-        self.in_round = False
+        self.in_round, self._began = False, 0.0
         self._hooks: dict[str, RemovableHandle] = {}
         self._add_hooks()
 
@@ -166,7 +166,7 @@ class Synchronizer:
         new = [(name, p) for name, p in self._reduced() if name not in self._plan.names]
         self._plan.extend(expected_order(new))
         self.reducer.begin_round()
-        self.in_round = True
+        self.in_round, self._began = True, time.monotonic()
 
     def _compare_settings(self) -> None:
         mine = settings_of(
@@ -176,7 +176,7 @@ class Synchronizer:
             backward_passes_per_step=self.passes,
             coordinator=self._steering is not None,
         )
-        number = self.reducer.compare(mine)
+        number = self.reducer.compare(mine, compresses=self._compresses)
         if self._steering is not None:
             from gradsieve_hvd.control.plan_exchange import join
 
@@ -211,7 +211,8 @@ class Synchronizer:
         while len(self._launched) < len(buckets) and buckets[len(self._launched)].full:
             bucket = buckets[len(self._launched)]
             names = ", ".join(f"'{name}'" for name in list(bucket.sizes)[:3])
-            pending = self._thread.submit(bucket.work(), f"{bucket.name} ({names}, ...)")
+            work = bucket.work(time.monotonic() - self._began)
+            pending = self._thread.submit(work, f"{bucket.name} ({names}, ...)")
             self._launched.append((bucket, pending))
 
     # -- synchronize --
@@ -251,6 +252,8 @@ class Synchronizer:
         result = pending.wait()
         if isinstance(bucket, DenseBucket):
             self.reducer.observers.arrived(bucket.name, 0)
+            if result.refused:
+                self.reducer.nonfinite.add_refused(list(bucket.sizes))
             for name, total in bucket.split(result):
                 state, gradient = self.reducer.states[name], self._ready[name]
                 self._in_flight.end(state)

@@ -21,6 +21,7 @@ from training import (
 )
 
 import gradsieve_hvd
+from gradsieve.errors import NonFiniteGradient
 
 EXCHANGES = ("allgather", "ring", "scatter")
 STEPS = 6
@@ -52,6 +53,33 @@ def test_sending_everything_trains_as_one_process_on_all_data(exchange, ranks):
     for result in results:
         assert_same(result, results[0])
     assert_same(results[0], trained_alone(ranks), rtol=1e-4, atol=1e-6)  # sums in another order
+
+
+@pytest.mark.parametrize(
+    ("exchange", "rtol", "atol"), [("dense", 1e-4, 1e-6), ("fp16", 1e-2, 1e-4), ("bf16", 5e-2, 2e-3)]
+)
+def test_whole_gradients_train_as_one_process_on_all_data(exchange, rtol, atol):
+    def last(rank: ThreadRank) -> tuple[list[torch.Tensor], gradsieve_hvd.StepStatistics]:
+        return train(rank), gradsieve_hvd.statistics(rank.optimizer)
+
+    results = on_thread_ranks(3, last, optimizer=sgd, exchange=exchange)
+    for result, _ in results:
+        assert_same(result, results[0][0])
+    assert_same(results[0][0], trained_alone(3), rtol=rtol, atol=atol)  # six steps' rounding of that type
+    assert results[0][1].payload_bytes == 0
+    assert results[0][1].dense_bytes == 4 * 1430
+
+
+def test_nan_is_named_where_whole_gradients_travel_too():
+    def step(rank: ThreadRank) -> None:
+        loss = loss_of(rank.model, 0, rank.rank)
+        if rank.rank == 1:
+            loss = loss + rank.model[0].weight.sum() * float("nan")
+        loss.backward()
+        with pytest.raises(NonFiniteGradient, match=r"'0\.weight' on rank 1\."):
+            rank.optimizer.step()
+
+    on_thread_ranks(2, step, exchange="dense")
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
