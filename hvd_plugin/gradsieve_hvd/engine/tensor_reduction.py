@@ -121,7 +121,10 @@ class TensorReduction:
                 state.layer.reclaim(rejected.to(gradient.device))
             state.held = state.frozen and not bool(total.any())
             factor = state.scale / (self._reducer.messages.size if self._reducer.averages else 1)
-            gradient.copy_(total.mul_(factor).view(gradient.shape))
+            if gradient.dtype == total.dtype and gradient.device == total.device and gradient.is_contiguous():
+                torch.mul(total, factor, out=gradient.view(-1))
+            else:
+                gradient.copy_(total.mul_(factor).view(gradient.shape))
             if not all_finite(gradient):
                 self._reducer.nonfinite.add_overflow(state.name, gradient)
             self._reducer.clipping_watch.exchanged(state, gradient)
