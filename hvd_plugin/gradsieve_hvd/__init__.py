@@ -16,8 +16,8 @@ The map, from the top; each stands on what comes below it (docs/architecture.md)
     cli, demo, bench, report, reproduce, simulation      commands and experiments
     dropin        the stock Horovod's compression=        optimizer     an optimizer of our own, with buckets
     engine        a step over an optimizer's gradients, as a transaction
-    exchange      allgather, ring, scatter of sparse gradients, over any transport
-    transport     bytes between ranks: Horovod, torch.distributed, threads
+    exchange      allgather, ring, scatter of sparse gradients, and whole ones, over any transport
+    transport     bytes between ranks: mpi4py, torch.distributed, Horovod, threads
 
 Beside them: training_state (commits), control (coordinator and agents), launcher, horovod_build.
 

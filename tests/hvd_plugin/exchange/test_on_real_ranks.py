@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import socket
 from typing import Any
 
 import pytest
 import torch
+from gloo_group import start_gloo
 from real_ranks import on_ranks
 
 from gradsieve.errors import ExchangeError
@@ -91,21 +90,6 @@ def test_over_what_is_chosen(hvd: Any) -> None:
         assert "not mpi4py: rank 0: Horovod does not run on MPI here" in chosen.why
         assert "not torch.distributed: rank 0: it is not initialised" in chosen.why
     assert_as_over_threads(chosen.transport)
-
-
-def start_gloo(hvd: Any) -> None:
-    import torch.distributed as dist
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = hvd.broadcast_object(free.getsockname()[1])
-    dist.init_process_group(
-        "gloo",
-        init_method=f"tcp://127.0.0.1:{port}",
-        rank=hvd.rank(),
-        world_size=hvd.size(),
-        timeout=dt.timedelta(seconds=60),
-    )
 
 
 @on_ranks

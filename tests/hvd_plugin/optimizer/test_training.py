@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pytest
 import torch
+from gloo_group import start_gloo
 from real_ranks import on_ranks
 from thread_ranks import ThreadRank, on_thread_ranks
 from training import (
@@ -236,12 +236,7 @@ def test_torch_distributed_may_carry_the_gradients(hvd: Any) -> None:
 
     from gradsieve_hvd.transport.torch_distributed import TorchDistributedTransport
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = hvd.broadcast_object(free.getsockname()[1])
-    dist.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=hvd.rank(), world_size=hvd.size()
-    )
+    start_gloo(hvd)
 
     def trained(**settings: Any) -> list[torch.Tensor]:
         model = perceptron()
