@@ -202,7 +202,8 @@ class Synchronizer:
         if isinstance(bucket, DenseBucket):
             factor = self._tensors.begin_dense(state, gradient)
             bucket.put(name, gradient if factor == 1.0 else gradient * factor)
-        elif state.layer is not None:
+        else:
+            assert state.layer is not None, "the plan and the states ask the same configuration"
             bucket.put(state, self._tensors.select(state, state.layer, gradient))
 
     def _launch_full(self) -> None:
@@ -230,7 +231,7 @@ class Synchronizer:
             return
         try:
             self._begin_round()
-            for name in self._plan.names - self._ready.keys():
+            for name in sorted(self._plan.names - self._ready.keys()):  # norms are added up in this order
                 self._take(name)
             self._launch_full()
             self.messages.flush()
