@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import datetime as dt
+import gc
 import gzip
 import json
 import ssl
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 import horovod_jobs as jobs
 import jsonschema
+import psutil
 import pytest
 from aiohttp import web
 from hypothesis import given, settings
@@ -132,6 +134,29 @@ async def test_a_session_of_tls_is_resumed_and_no_connection_is_kept(port, tmp_p
             await coordinator.status()
     assert resumed == [False, True, True, False], "another coordinator knows nothing of the sessions"
     assert len(connections) == 4
+
+
+async def test_a_thousand_calls_leave_no_memory_behind(port, tmp_path, monkeypatch):
+    monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
+    job = jobs.job()
+    made = certificate_secrets(job, issue(job.name, job.namespace, ["worker-0"], dt.datetime.now(dt.UTC)))
+    secrets = {secret["metadata"]["name"]: secret for secret in made}
+    calls = Calls(Fence(), contextlib.nullcontext)
+    coordinator = Coordinator(calls, "127.0.0.1", context_of(secrets["digits-operator-tls"]))
+    served = serving(port, tmp_path, secrets["digits-coordinator-tls"], says(json.dumps(WELL).encode()))
+    async with calls.session, served:
+        for _ in range(200):
+            await coordinator.status()
+        before = held()
+        for _ in range(1000):
+            await coordinator.status()
+        assert held() - before < 3 * MIB
+
+
+def held() -> int:
+    """Return how many bytes of memory this process holds for itself."""
+    gc.collect()
+    return psutil.Process().memory_full_info().uss
 
 
 async def test_an_answer_without_end_is_not_read_to_the_end(ask):
