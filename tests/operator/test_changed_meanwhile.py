@@ -81,7 +81,7 @@ async def test_a_job_that_changes_all_the_time_is_not_looked_at_without_a_pause(
 
     server.before = someone
     async with running():
-        await until(lambda: status_writes(server) == 1)
+        await until(lambda: status_writes(server) >= 1)
         began = asyncio.get_running_loop().time()
         await until(lambda: status_writes(server) >= 4)
         assert asyncio.get_running_loop().time() - began >= 1.4

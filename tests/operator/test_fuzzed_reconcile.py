@@ -21,6 +21,7 @@ from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.cache import Cache, Told
 from gradsieve_operator.cluster.calls import Calls
+from gradsieve_operator.cluster.events import Events
 from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.observer import Observer
@@ -61,7 +62,8 @@ class Place:
         nobody = Told(lambda _: None, lambda _: None, lambda _: None)
         cache = self._cache = Cache(self._api, (), nobody)
         watched = Observer(self._api, cache, self._calls, None, Neighbours(), options.accounts, options.pace)
-        self._operator = Reconciler(self._api, cache, watched, Executor(self._api, cache, None), None)
+        executor, events = Executor(self._api, cache, None), Events(self._api)
+        self._operator = Reconciler(self._api, cache, watched, executor, events, None)
 
     def objects(self) -> dict[tuple[str, str], dict]:
         """Return a copy of all there is but Events."""

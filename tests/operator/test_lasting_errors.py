@@ -60,7 +60,7 @@ async def test_a_half_made_gang_is_withdrawn_says_why_and_starts_once_the_webhoo
         await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "Refused")
         admitted = conditions(server)["Admitted"]
         assert (admitted["status"], admitted["message"]) == ("False", SAYS)
-        assert set(deleted(server)) >= {"digits-coordinator-1", "digits-worker-0-1"}
+        await until(lambda: set(deleted(server)) >= {"digits-coordinator-1", "digits-worker-0-1"})
         broken.clear()
         await until(lambda: len(server.all("v1/pods")) == 3)
         bind(server)

@@ -243,6 +243,7 @@ async def test_failing_at_every_write_in_turn_leads_to_the_same_children(server,
     async with running():
         await until(lambda: {kind: set(server.all(kind)) for kind in CHILDREN} == CHILDREN, 60)
         await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "Binding", 60)
+        await until(lambda: len(server.all("v1/pods")) == 3, 60)
         names = sorted(server.all("v1/pods"))
     hosts = [name.rsplit("-", 1)[0] for name in names]
     assert set(hosts) == {"digits-coordinator", "digits-worker-0", "digits-worker-1"}

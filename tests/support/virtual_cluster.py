@@ -208,7 +208,7 @@ class VirtualCluster:
         for number, action in enumerate(decision.actions):
             if number == crash_at:
                 raise Crash
-            if not self._act(action):
+            if not self._act(action, decision):
                 return decision
         if crash_at is not None and crash_at >= len(decision.actions):
             raise Crash
@@ -216,7 +216,7 @@ class VirtualCluster:
             self.progress = decision.progress
         return decision
 
-    def _act(self, action: d.Action) -> bool:
+    def _act(self, action: d.Action, decision: d.Decision) -> bool:
         match action:
             case d.Create(manifest):
                 return self._create(manifest)
@@ -226,8 +226,8 @@ class VirtualCluster:
                 self._delete(name, uid, grace)
             case d.AvoidNode(group, node, why):
                 self.refusals.add("job", group, node, why)
-            case d.Record(progress):
-                self.progress = progress
+            case d.Record():
+                self.progress = decision.progress
             case d.PutRoster(roster):
                 self._roster(roster)
             case d.PutPlan(plan):

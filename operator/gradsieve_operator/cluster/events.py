@@ -1,7 +1,8 @@
-"""Kubernetes Events of a job, one for each transition."""
+"""Kubernetes Events of jobs, one for each transition."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from gradsieve_operator.status.times import written
 
 _COMPONENT = "gradsieve-operator"
 _LONGEST = 1024
+_MOST_WAITING, _POSTERS = 1000, 4
 _log = logging.getLogger(__name__)
 
 
@@ -30,15 +32,46 @@ def _moment() -> int:
     return _last_moment
 
 
-async def post_event(api: Api, job: Mapping[str, Any], *, warning: bool, reason: str, message: str) -> None:
-    """Attach an Event to the job with the metadata ``job``.
+class Events:
+    """Posts Events in the background: they inform, and neither they nor their failure hold up any job.
 
-    It informs, so that failing to is not worth more than a line in the log.
+    Args:
+        api: the server.
     """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_MOST_WAITING)
+
+    def post(self, job: Mapping[str, Any], *, warning: bool, reason: str, message: str) -> None:
+        """Attach an Event to the job with the metadata ``job``, soon."""
+        try:
+            self._waiting.put_nowait(_event(job, warning=warning, reason=reason, message=message))
+        except asyncio.QueueFull:
+            _log.warning("%s/%s: no event %s: too many wait", job["namespace"], job["name"], reason)
+
+    async def run(self) -> None:
+        """Post until cancelled; what waits then is lost."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_POSTERS):
+                group.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            event = await self._waiting.get()
+            namespace = event["metadata"]["namespace"]
+            try:
+                await self._api.create(path("v1", "events", namespace), event)
+            except ApiError as error:
+                name = event["involvedObject"]["name"]
+                _log.warning("%s/%s: no event %s: %s", namespace, name, event["reason"], error)
+
+
+def _event(job: Mapping[str, Any], *, warning: bool, reason: str, message: str) -> dict[str, Any]:
     namespace, name = job["namespace"], job["name"]
     moment = _moment()
     now = written(moment / 1e9)
-    event = {
+    return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"{name}.{moment:016x}", "namespace": namespace},
@@ -58,7 +91,3 @@ async def post_event(api: Api, job: Mapping[str, Any], *, warning: bool, reason:
         "lastTimestamp": now,
         "count": 1,
     }
-    try:
-        await api.create(path("v1", "events", namespace), event)
-    except ApiError as error:
-        _log.warning("%s/%s: no event %s: %s", namespace, name, reason, error)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import itertools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -36,7 +37,6 @@ from gradsieve_operator.decide import (
 from gradsieve_operator.errors import OperatorError
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
-from gradsieve_operator.status import record
 
 _FAILING_SECONDS = 10.0
 """An error that lasts for so long is a refusal too: a webhook that cannot be reached is an internal error of
@@ -90,8 +90,12 @@ class Executor:
     def __init__(self, api: Api, cache: Cache, planning: Planning | None) -> None:
         self._api, self._cache, self._planning = api, cache, planning
 
-    async def carry_out(self, actions: Sequence[Action], seen: Seen, memory: Memory) -> bool:
+    async def carry_out(
+        self, actions: Sequence[Action], seen: Seen, memory: Memory, write: Callable[[], Awaitable[object]]
+    ) -> bool:
         """Do ``actions`` in their order; returns whether all of them were done.
+
+        ``write`` writes the job's status, where an action says so.
 
         The first one that is refused, or that the server has failed to do for a while, ends the round:
         ``memory.refused`` then says why, and the next decision starts from what stands. Calls that the
@@ -112,8 +116,12 @@ class Executor:
             # Before anything is awaited: no other job may plan with the same places.
             self._planning.promise(f"{job.namespace}/{job.name}", pods)
         try:
-            for action in actions:
-                await self._do(action, job, seen, memory)
+            for deletes, group in itertools.groupby(actions, lambda each: isinstance(each, DeletePod)):
+                if deletes:
+                    await _all(self._do(action, seen, memory, write) for action in group)
+                    continue
+                for action in group:
+                    await self._do(action, seen, memory, write)
         except (ApiError, NotOurs, NotKept, JobChanged) as error:
             if self._planning is not None:
                 self._planning.withdraw(pods)
@@ -127,7 +135,10 @@ class Executor:
             memory.failing_since, memory.withheld = None, ""
         return True
 
-    async def _do(self, action: Action, job: HorovodJob, seen: Seen, memory: Memory) -> None:
+    async def _do(
+        self, action: Action, seen: Seen, memory: Memory, write: Callable[[], Awaitable[object]]
+    ) -> None:
+        job = seen.world.job
         match action:
             case Create(manifest):
                 await self._make(manifest, job)
@@ -138,8 +149,8 @@ class Executor:
                     self._planning.refused(job, group, node, why)
             case IssueCertificates() | RenewCertificates():
                 await self._certify(action, job, memory)
-            case Record(progress):
-                await write_status(self._api, self._cache, job_path(job), job.uid, record(progress), memory)
+            case Record():
+                await write()
             case DeleteJob():
                 await self._api.delete(job_path(job), uid=job.uid)
             case PutRoster() | PutPlan() | Stop() if seen.coordinator is not None:
@@ -248,6 +259,13 @@ class Executor:
             memory.failing_since = seen.world.now
         now, since = self._api.clock.now(), memory.failing_since
         return at_once or (since is not None and now - since >= _FAILING_SECONDS)
+
+
+async def _all(works: Iterable[Awaitable[None]]) -> None:
+    """Do all at the same time; what fails keeps none of the others from being done."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _owner(found: Manifest) -> str:

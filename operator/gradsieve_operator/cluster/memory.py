@@ -17,6 +17,8 @@ class Memory:
 
     Attributes:
         version: the job's ``resourceVersion`` when it was last looked at, or written by us.
+        outdated: the ``resourceVersion`` for which the server refused a write, because there is a newer one.
+        conflicts: how often in a row that has happened.
         unsure: whether something was written to the job or its pods, and nobody knows if that was done.
         not_before: until then it is left alone, whatever is heard of it, of the monotonic clock.
         secrets_read_at: when all Secrets were last read or written, of the monotonic clock; None to have
@@ -36,6 +38,8 @@ class Memory:
     """
 
     version: str = ""
+    outdated: str = ""
+    conflicts: int = 0
     unsure: bool = False
     not_before: float = 0.0
     secrets_read_at: float | None = None

@@ -18,6 +18,7 @@ from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api, ApiError
 from gradsieve_operator.cluster.cache import Cache, JobPod, Told
 from gradsieve_operator.cluster.calls import Calls
+from gradsieve_operator.cluster.events import Events
 from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.health import RECONCILING, serving_health
@@ -172,7 +173,9 @@ class Operator:
             self._api, cache, calls, self._planning, neighbours, options.accounts, options.pace
         )
         executor = Executor(self._api, cache, self._planning)
-        self._reconciler = Reconciler(self._api, cache, observer, executor, self._planning)
+        events = Events(self._api)
+        self._reconciler = Reconciler(self._api, cache, observer, executor, events, self._planning)
+        self._spawn(events.run())
         self._reconciler.read_again(_key(job) for job in cache.jobs())
         if self._planning is not None:
             await self._line_up(self._planning, cache)

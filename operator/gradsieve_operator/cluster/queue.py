@@ -31,7 +31,7 @@ class WorkQueue:
         workers: how many keys are worked on at the same time, those that are `parked` not counted.
     """
 
-    def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int = 8) -> None:
+    def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int = 16) -> None:
         self._work, self._workers = work, asyncio.Semaphore(workers)
         # In the order in which they came.
         self._news: dict[Key, None] = {}

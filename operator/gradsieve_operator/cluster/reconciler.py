@@ -8,18 +8,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gradsieve_operator import contract, metrics, transitions
-from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator import metrics
+from gradsieve_operator.cluster.api import Api, ApiError
 from gradsieve_operator.cluster.cache import Cache, JobPod
-from gradsieve_operator.cluster.events import post_event
-from gradsieve_operator.cluster.executor import Executor, JobChanged, job_path, write_status
+from gradsieve_operator.cluster.events import Events
+from gradsieve_operator.cluster.executor import Executor, JobChanged
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.observer import Observer, Seen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
+from gradsieve_operator.cluster.reporting import Statement
 from gradsieve_operator.cluster.secrets import PROVEN_SECONDS
 from gradsieve_operator.cluster.trouble import in_words, let_go, worth_saying
-from gradsieve_operator.decide import Action, Create, Decision, Word, decide
+from gradsieve_operator.decide import Action, Create, Decision, DeleteJob, Word, decide
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.status import invalid_status, job_status, troubled_status
 
@@ -27,25 +28,8 @@ _AT_ONCE = 20
 """Decisions in a row for one job before the others get their turn."""
 
 _CHANGED_SECONDS = 0.5
-"""Pause before a job that changed while it was decided on is looked at again: who changes it may do
-so more than once, and each change wakes us."""
-
-_WARNINGS = frozenset(
-    {
-        ("Admitted", "False"),
-        ("Degraded", "True"),
-        ("Failed", "True"),
-        ("PlanConverged", "False"),
-        ("ReconcileError", "True"),
-    }
-)
-_ON_THE_WAY = frozenset({"Binding", "Pending", "Preparing", "Suspended", "Waiting"})
-"""Reasons of `Admitted` and `PlanConverged` that every job has on its way, or that its author asked for."""
-
-_QUIET = frozenset({"TelemetryAvailable", "RendezvousReady"})
-"""Conditions whose changes are no news."""
-
-_ENDS = frozenset({"Complete", "Failed"})
+"""Pause before a job that changed again while it was decided on is looked at once more, longer each time: who
+changes it that often may go on doing so, and each change wakes us."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,15 +42,22 @@ class Reconciler:
         cache: has the jobs.
         observer: looks.
         executor: acts.
+        events: to post.
         planning: told when a job does not wait for places any more; None when the operator does not plan.
 
     """
 
     def __init__(
-        self, api: Api, cache: Cache, observer: Observer, executor: Executor, planning: Planning | None
+        self,
+        api: Api,
+        cache: Cache,
+        observer: Observer,
+        executor: Executor,
+        events: Events,
+        planning: Planning | None,
     ) -> None:
         self._api, self._cache, self._planning = api, cache, planning
-        self._observer, self._executor = observer, executor
+        self._observer, self._executor, self._events = observer, executor, events
         self._memories: dict[Key, tuple[str, Memory]] = {}
         self._to_be_read: set[Key] = set()
 
@@ -89,11 +80,14 @@ class Reconciler:
             _, memory = self._memories.get(key, ("", Memory()))
             if (pause := memory.not_before - time.monotonic()) > 0.0:
                 return pause
-            if memory.unsure or key in self._to_be_read:
+            body = self._cache.job(key)
+            # Mostly the change by which a write failed has been heard of meanwhile.
+            unheard = body is not None and _version(body) == memory.outdated
+            if memory.unsure or unheard or key in self._to_be_read:
                 await self._cache.catch_up(key)
                 memory.unsure = False
                 self._to_be_read.discard(key)
-            body = self._cache.job(key)
+                body = self._cache.job(key)
             if body is None or body["metadata"].get("deletionTimestamp"):
                 self._forget(key)
                 again = None
@@ -105,31 +99,35 @@ class Reconciler:
 
     async def _round_unless_changed(self, key: Key, body: Mapping[str, Any]) -> float | None:
         memory = self._memory(key, body["metadata"]["uid"])
-        memory.version = str(body["metadata"].get("resourceVersion", ""))
+        memory.version = version = _version(body)
+        statement = Statement(self._api, self._cache, self._events, body, memory)
         try:
-            again = await self._round(key, body, memory)
+            again = await self._round(key, body, memory, statement)
         except JobChanged as error:
             _log.info("%s/%s: %s", *key, error)
-            memory.unsure = True
-            memory.not_before = time.monotonic() + _CHANGED_SECONDS
-            return _CHANGED_SECONDS
+            memory.outdated = version
+            pause = _CHANGED_SECONDS * memory.conflicts
+            memory.not_before, memory.conflicts = time.monotonic() + pause, memory.conflicts + 1
+            return pause
         except Exception as error:
             memory.unsure = True
             if worth_saying(error, memory):
                 if self._planning is not None:
                     self._planning.pause("/".join(key))
-                await self._report_trouble(body, error, memory)
+                await self._report_trouble(body, error, statement)
             raise
-        memory.troubled_since = None
+        memory.troubled_since, memory.conflicts = None, 0
         return again
 
-    async def _round(self, key: Key, body: Mapping[str, Any], memory: Memory) -> float | None:
+    async def _round(
+        self, key: Key, body: Mapping[str, Any], memory: Memory, statement: Statement
+    ) -> float | None:
         try:
             seen = await self._observer.look(body, memory)
         except SpecError as error:
             if self._planning is not None:
                 self._planning.pause("/".join(key))
-            return await self._report_invalid(body, error, memory)
+            return await self._report_invalid(body, error, statement)
         decision = decide(seen.world)
         if decision.wanted is not None and self._planning is not None:
             # Nothing is awaited until what is found here is taken.
@@ -141,7 +139,8 @@ class Reconciler:
         if decision.progress.failures > seen.world.progress.failures:
             # It may be for a certificate: what comes in its place is not made with the same.
             memory.secrets_read_at = None
-        done = await self._executor.carry_out(decision.actions, seen, memory)
+        statement.status = self._status(seen, decision)
+        done = await self._executor.carry_out(decision.actions, seen, memory, statement.write)
         if self._planning is not None and decision.progress.waiting_since is None:
             self._planning.leave("/".join(key))
         elif self._planning is not None and (
@@ -151,81 +150,40 @@ class Reconciler:
             self._planning.pause("/".join(key))
         if not done:
             return 0.0
+        if DeleteJob() in decision.actions:
+            return decision.again
         if memory.objection:
             decision = replace(decision, degraded=Word("CoordinatorRefused", memory.objection))
-        await self._report(body["metadata"], seen, decision, memory)
+            statement.status = self._status(seen, decision)
+        await statement.write()
+        metrics.started(seen.world.progress, decision.progress)
         return decision.again
 
-    async def _report(
-        self, metadata: Mapping[str, Any], seen: Seen, decision: Decision, memory: Memory
-    ) -> None:
-        job, products = seen.world.job, self._planning.gpu_products() if self._planning is not None else {}
-        if any(action.__class__.__name__ == "DeleteJob" for action in decision.actions):
-            return
-        status = job_status(seen.world, decision, seen.status, products)
-        change = difference(seen.status, status)
-        if change:
-            await write_status(self._api, self._cache, job_path(job), job.uid, change, memory)
-        metrics.started(seen.world.progress, decision.progress)
-        await self._tell(metadata, seen.status, status)
+    def _status(self, seen: Seen, decision: Decision) -> dict[str, Any]:
+        products = self._planning.gpu_products() if self._planning is not None else {}
+        return job_status(seen.world, decision, seen.status, products)
 
     async def _report_invalid(
-        self, body: Mapping[str, Any], error: SpecError, memory: Memory
+        self, body: Mapping[str, Any], error: SpecError, statement: Statement
     ) -> float | None:
-        metadata, before = body["metadata"], body.get("status") or {}
-        status = invalid_status(
-            error, before, generation=int(metadata.get("generation", 0)), now=self._api.clock.now()
-        )
-        change = difference(before, status)
-        where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
-        if change:
-            await write_status(self._api, self._cache, where, metadata["uid"], change, memory)
-        await self._tell(metadata, before, status)
+        generation, before = int(body["metadata"].get("generation", 0)), body.get("status") or {}
+        statement.status = invalid_status(error, before, generation=generation, now=self._api.clock.now())
+        await statement.write()
         if _suspended(body):
-            await let_go(self._api, self._cache, metadata)
+            await let_go(self._api, self._cache, body["metadata"])
         return 30.0
 
-    async def _report_trouble(self, body: Mapping[str, Any], error: Exception, memory: Memory) -> None:
+    async def _report_trouble(self, body: Mapping[str, Any], error: Exception, statement: Statement) -> None:
         """Say what is wrong, and suspend what shall be suspended; failing at that is no other trouble."""
-        metadata, before = body["metadata"], body.get("status") or {}
-        status = troubled_status(in_words(error), before, now=self._api.clock.now())
-        change = difference(before, status)
-        where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
+        metadata = body["metadata"]
+        statement.status = troubled_status(in_words(error), statement.written, now=self._api.clock.now())
         try:
             if _suspended(body):
                 await let_go(self._api, self._cache, metadata)
-            if change:
+            if await statement.write():
                 _log.error("%s/%s", metadata["namespace"], metadata["name"], exc_info=error)
-                await write_status(self._api, self._cache, where, metadata["uid"], change, memory)
-            await self._tell(metadata, before, status)
         except (ApiError, JobChanged) as other:
             _log.warning("%s/%s: not said: %s", metadata["namespace"], metadata["name"], other)
-
-    async def _tell(
-        self, metadata: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
-    ) -> None:
-        """Post an Event for each condition that has changed its status or its reason, the same words once."""
-        metrics.JOBS.seen((metadata["namespace"], metadata["name"]), after["conditions"])
-        transitions.log(metadata, before, after)
-        known = {each["type"]: each for each in before.get("conditions") or ()}
-        posted: set[tuple[str, str]] = set()
-        for each in after["conditions"]:
-            old = known.get(each["type"])
-            said = (each["status"], each["reason"])
-            if each["type"] in _QUIET or (old is not None and (old["status"], old["reason"]) == said):
-                continue
-            nothing = each["status"] == "Unknown" or (each["type"] in _ENDS and each["status"] == "False")
-            # Every job waits for its first plan, most of them for less than a second.
-            news = each["type"] == "Admitted" and each["reason"] != "Waiting"
-            if nothing or (old is None and each["status"] == "False" and not news):
-                continue
-            words = (each["reason"], each["message"])
-            if words in posted:
-                continue
-            posted.add(words)
-            _log.info("%s/%s: %s %s: %s", metadata["namespace"], metadata["name"], each["type"], *words)
-            warning = (each["type"], each["status"]) in _WARNINGS and each["reason"] not in _ON_THE_WAY
-            await post_event(self._api, metadata, warning=warning, reason=words[0], message=words[1])
 
     def pod_seen(self, seen: JobPod) -> None:
         """Take note of how a pod is, or was when it went, that bears the name of a job."""
@@ -255,24 +213,11 @@ def _makes_pod(action: Action) -> bool:
     return isinstance(action, Create) and action.manifest["kind"] == "Pod"
 
 
+def _version(body: Mapping[str, Any]) -> str:
+    return str(body["metadata"].get("resourceVersion", ""))
+
+
 def _suspended(body: Mapping[str, Any]) -> bool:
     """Whether a job of which nothing else may be readable is suspended."""
     spec = body.get("spec")
     return isinstance(spec, Mapping) and spec.get("suspend") is True
-
-
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that turns ``before`` into ``after``; in ``after``, null stands for absent."""
-    change: dict[str, Any] = {}
-    for name, value in after.items():
-        old = before.get(name)
-        if isinstance(value, Mapping):
-            inner = difference(old if isinstance(old, Mapping) else {}, value)
-            if inner or not isinstance(old, Mapping):
-                change[name] = inner
-        elif value != old:
-            change[name] = value
-    return change
-
-
-__all__ = ["ApiError", "Reconciler", "difference"]

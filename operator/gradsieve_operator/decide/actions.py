@@ -81,9 +81,7 @@ class DeleteJob:
 
 @dataclass(frozen=True)
 class Record:
-    """Write the progress to the job's status before what follows is done."""
-
-    progress: Progress
+    """Write the job's status, and the decision's progress in it, before what follows is done."""
 
 
 @dataclass(frozen=True)

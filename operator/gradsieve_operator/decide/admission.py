@@ -85,7 +85,7 @@ def withdraw(world: World, gang: Iterable[Pod], word: Word) -> Decision:
     progress = replace(progress, given_up=progress.generation, given_up_attempt=progress.attempt)
     # Recorded first: a pod that survives a killed operator is then known to be of no placement.
     gang = tuple(gang)
-    actions = (*refusals(gang, world), Record(progress), *_deletions(gang, world))
+    actions = (*refusals(gang, world), Record(), *_deletions(gang, world))
     return Decision(actions, progress, admitted=word, again=progress.retry_at - world.now)
 
 
@@ -196,7 +196,7 @@ def _create(world: World, gang: list[Pod]) -> Decision:
     pods = build(world.job, world.authority, hosts, generation, attempt, found.nodes)
     creations = [Create(manifest) for manifest in pods]
     word = Word("Binding", "pods are being created")
-    return Decision((*preparing, Record(progress), *creations), progress, admitted=word, again=1.0)
+    return Decision((*preparing, Record(), *creations), progress, admitted=word, again=1.0)
 
 
 def _next_look(world: World, progress: Progress) -> float:

@@ -50,7 +50,7 @@ def after_the_end(world: World) -> Decision:
 def suspended(world: World) -> Decision:
     """End the ranks and delete all pods; the next start is a new one, by the compression asked for then."""
     doomed, progress = _removable(world), replace(forget_start(world), compression=None)
-    actions: tuple[Action, ...] = (Record(progress), *(delete(pod, world) for pod in doomed))
+    actions: tuple[Action, ...] = (Record(), *(delete(pod, world) for pod in doomed))
     if any(pod.alive for pod in doomed) and world.coordinator is not None:
         actions = (Stop("suspended"), *actions)
     return Decision(actions, progress, admitted=Word("Suspended", "spec.suspend is true"))
@@ -59,7 +59,7 @@ def suspended(world: World) -> Decision:
 def restart_whole(world: World, word: Word) -> Decision:
     """Delete all pods because none of them can be used any more; once they are gone the job starts anew."""
     progress = forget_start(world)
-    actions: tuple[Action, ...] = (Record(progress), *(delete(pod, world) for pod in _removable(world)))
+    actions: tuple[Action, ...] = (Record(), *(delete(pod, world) for pod in _removable(world)))
     return Decision(actions, progress, admitted=word, again=1.0)
 
 

@@ -82,7 +82,7 @@ def fill(world: World) -> Decision | None:
     left = [pod for pod in world.pods if pod.occupies and not pod.deleting]
     doomed = [delete(pod, world) for pod in left if pod.host in places]
     return Decision(
-        (*prerequisites(world), Record(progress), *doomed, *creations),
+        (*prerequisites(world), Record(), *doomed, *creations),
         progress,
         admitted=placed(),
         degraded=Word("Replacing", f"created {names}"),
@@ -108,7 +108,7 @@ def take_back(world: World, pods: Sequence[Pod], word: Word) -> Decision:
     progress = pause_placement(world, world.progress)
     progress = replace(progress, absent=tuple(sorted({*progress.absent, *(pod.host for pod in pods)})))
     deletions = (delete(pod, world, grace=0) for pod in pods)
-    actions: tuple[Action, ...] = (*refusals(pods, world), Record(progress), *deletions)
+    actions: tuple[Action, ...] = (*refusals(pods, world), Record(), *deletions)
     return Decision(actions, progress, admitted=placed(), degraded=word, again=0.0)
 
 

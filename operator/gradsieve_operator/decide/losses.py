@@ -82,7 +82,7 @@ def another_restart(
         return restart_whole(counted, word)
     # Counted before anything is deleted: what is gone cannot be counted any more.
     deletions = [delete(pod, world) for pod in doomed if pod.occupies]
-    return Decision((Record(progress), *deletions), progress, admitted=placed(), degraded=word, again=0.0)
+    return Decision((Record(), *deletions), progress, admitted=placed(), degraded=word, again=0.0)
 
 
 def ranks_lost(world: World, message: str) -> Decision:

@@ -51,7 +51,7 @@ def steer(world: World) -> Decision:
     progress = _next_plan(compression, world, progress)
     actions: list[Action] = []
     if (progress.roster, progress.plan_generation) != (world.progress.roster, world.progress.plan_generation):
-        actions.append(Record(progress))
+        actions.append(Record())
     knows = coordinator is not None and members is not None and coordinator.generation >= progress.roster
     if coordinator is not None and members is not None and not knows:
         body = requests.roster(world.job, progress.roster, members, compression)

@@ -1,0 +1,113 @@
+"""What is said of a job: its status, Events, and lines of the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from gradsieve_operator import contract, metrics, transitions
+from gradsieve_operator.cluster.api import Api, path
+from gradsieve_operator.cluster.cache import Cache
+from gradsieve_operator.cluster.events import Events
+from gradsieve_operator.cluster.executor import write_status
+from gradsieve_operator.cluster.memory import Memory
+
+_WARNINGS = frozenset(
+    {
+        ("Admitted", "False"),
+        ("Degraded", "True"),
+        ("Failed", "True"),
+        ("PlanConverged", "False"),
+        ("ReconcileError", "True"),
+    }
+)
+_ON_THE_WAY = frozenset({"Binding", "Pending", "Preparing", "Suspended", "Waiting"})
+"""Reasons of `Admitted` and `PlanConverged` that every job has on its way, or that its author asked for."""
+
+_QUIET = frozenset({"TelemetryAvailable", "RendezvousReady"})
+"""Conditions whose changes are no news."""
+
+_ENDS = frozenset({"Complete", "Failed"})
+
+_log = logging.getLogger(__name__)
+
+
+class Statement:
+    """What is to be said of one job after one look at it: written, and then told.
+
+    Args:
+        api: the server.
+        cache: takes in what is written.
+        events: to post.
+        body: the job as it was looked at.
+        memory: of it.
+
+    Attributes:
+        status: as it is to be.
+        written: as it is in the cluster.
+    """
+
+    def __init__(
+        self, api: Api, cache: Cache, events: Events, body: Mapping[str, Any], memory: Memory
+    ) -> None:
+        self._api, self._cache, self._events, self._memory = api, cache, events, memory
+        self._metadata: Mapping[str, Any] = body["metadata"]
+        self._told: Mapping[str, Any] = body.get("status") or {}
+        self.written = self._told
+        self.status: Mapping[str, Any] = {}
+
+    async def write(self) -> bool:
+        """Write what has changed, if anything has, and tell of it; returns whether there was anything.
+
+        Raises:
+            JobChanged: the job is not as it was when it was looked at.
+            ApiError: the server did not take it, or did not answer.
+        """
+        metadata, change = self._metadata, difference(self.written, self.status)
+        if change:
+            where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
+            await write_status(self._api, self._cache, where, metadata["uid"], change, self._memory)
+            self.written = self.status
+        self._tell()
+        return bool(change)
+
+    def _tell(self) -> None:
+        """Post an Event for each condition that has changed its status or its reason, the same words once."""
+        metadata, before, after = self._metadata, self._told, self.status
+        self._told = after
+        metrics.JOBS.seen((metadata["namespace"], metadata["name"]), after["conditions"])
+        transitions.log(metadata, before, after)
+        known = {each["type"]: each for each in before.get("conditions") or ()}
+        posted: set[tuple[str, str]] = set()
+        for each in after["conditions"]:
+            old = known.get(each["type"])
+            said = (each["status"], each["reason"])
+            if each["type"] in _QUIET or (old is not None and (old["status"], old["reason"]) == said):
+                continue
+            nothing = each["status"] == "Unknown" or (each["type"] in _ENDS and each["status"] == "False")
+            # Every job waits for its first plan, most of them for less than a second.
+            news = each["type"] == "Admitted" and each["reason"] != "Waiting"
+            if nothing or (old is None and each["status"] == "False" and not news):
+                continue
+            words = (each["reason"], each["message"])
+            if words in posted:
+                continue
+            posted.add(words)
+            _log.info("%s/%s: %s %s: %s", metadata["namespace"], metadata["name"], each["type"], *words)
+            warning = (each["type"], each["status"]) in _WARNINGS and each["reason"] not in _ON_THE_WAY
+            self._events.post(metadata, warning=warning, reason=words[0], message=words[1])
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch that turns ``before`` into ``after``; in ``after``, null stands for absent."""
+    change: dict[str, Any] = {}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, Mapping):
+            inner = difference(old if isinstance(old, Mapping) else {}, value)
+            if inner or not isinstance(old, Mapping):
+                change[name] = inner
+        elif value != old:
+            change[name] = value
+    return change
