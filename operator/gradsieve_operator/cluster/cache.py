@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,6 +137,10 @@ class Cache:
         found = [body for each in self._jobs.values() for body in each.kept.values()]
         return [body for body in found if namespace in (None, body["metadata"]["namespace"])]
 
+    def count(self) -> int:
+        """Return how many jobs there are."""
+        return sum(len(each.kept) for each in self._jobs.values())
+
     def policy(self, namespace: str, name: str) -> Manifest | None:
         """Return a policy; None if there is none."""
         return _in(self._policies, namespace).kept.get(f"{namespace}/{name}")
@@ -161,10 +165,15 @@ class Cache:
         deleted = self._deleted[key] = self._deleted[key] & {pod.uid for pod in found}
         return [replace(pod, deleting=True) if pod.uid in deleted else pod for pod in found]
 
-    def loads(self) -> dict[str, Load]:
-        """Return what all pods with a job's label hold of their nodes: key -> load."""
-        kept = (each.kept for each in self._pods.values())
-        return {key: pod.load for pods in kept for key, pod in pods.items() if pod.load is not None}
+    def loads(self) -> Iterator[Load]:
+        """Yield what all pods with a job's label hold of their nodes."""
+        pods = (pod for each in self._pods.values() for pod in each.kept.values())
+        return (pod.load for pod in pods if pod.load is not None)
+
+    def holds(self, pod: str) -> bool:
+        """Return whether a pod, by its key, has a job's label and holds anything of a node."""
+        found = _in(self._pods, pod.partition("/")[0]).kept.get(pod)
+        return found is not None and found.load is not None
 
     def owner_of_pod(self, manifest: Manifest) -> str:
         """Return kind and name of the job whose pod has the name of ``manifest``; empty for no job."""

@@ -138,7 +138,7 @@ class Observer:
             departed=departed,
             lost=held.lost,
             trust=held.trust,
-            pace=self._pace,
+            pace=self._pace.among(self._cache.count()),
         )
         return Seen(world, status, coordinator)
 

@@ -156,7 +156,7 @@ class Operator:
         self._cache = cache = Cache(self._api, options.namespaces, told)
         reflectors = cache.reflectors()
         if options.sees_nodes:
-            self._planning = Planning(self._api, self._answered, None if options.namespaces else cache.loads)
+            self._planning = Planning(self._api, self._answered, None if options.namespaces else cache)
             reflectors += self._planning.reflectors()
         for each in reflectors:
             self._spawn(each.run())

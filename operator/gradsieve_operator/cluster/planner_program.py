@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import struct
@@ -26,7 +25,6 @@ _SHARE = 0.25
 """Largest part of a processor that planning takes, however much waits."""
 
 _SHORTEST_PAUSE = 0.005
-_NICENESS = 10
 
 
 def pack(message: object) -> bytes:
@@ -61,5 +59,4 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 if __name__ == "__main__":
     # Whoever ends the operator from a terminal ends its group; it then closes our input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICENESS)
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from gradsieve_operator import contract, decide, placement, resources
 from gradsieve_operator.cluster.api import Api, path
@@ -23,8 +23,9 @@ from gradsieve_operator.spec import HorovodJob
 
 _PRODUCT = "nvidia.com/gpu.product"
 
-_BURST_SECONDS = 0.1
-"""Changes that come within it are planned for together."""
+_BURST_SECONDS, _LEISURE = 0.1, 20
+"""Changes that come within it are planned for together; in large clusters, within so many times as it takes
+to say how the cluster is: else that would be what the operator does most of the time."""
 
 _PROMISE_SECONDS = 30.0
 """A pod that was created is seen by then; one that was not created holds its place no longer."""
@@ -46,6 +47,18 @@ def keep_node(raw: Mapping[str, Any]) -> NodeView:
     return NodeView(placement.Node.parse(raw), state)
 
 
+class JobsPods(Protocol):
+    """What is known of pods with a job's label."""
+
+    def loads(self) -> Iterable[placement.Load]:
+        """Yield what they hold."""
+        ...
+
+    def holds(self, pod: str) -> bool:
+        """Return whether there is one with this key that holds anything."""
+        ...
+
+
 class Planning:
     """Places gangs: those of jobs that wait all together, in a process of its own.
 
@@ -54,17 +67,19 @@ class Planning:
     Args:
         api: the server.
         answered: called with the namespaces and names of waiting jobs for which there are news.
-        jobs_pods: returns what pods with a job's label hold, by their keys, where others follow all of them;
-            None to follow them here, too. Of changes in these, `pods_changed` is told.
+        jobs_pods: pods with a job's label, where others follow all of them; None to follow them here, too. Of
+            changes in these, `pods_changed` is told.
     """
 
     def __init__(
         self,
         api: Api,
         answered: Callable[[list[Key]], None],
-        jobs_pods: Callable[[], Mapping[str, placement.Load]] | None,
+        jobs_pods: JobsPods | None,
     ) -> None:
-        self.nodes: Reflector[NodeView] = Reflector(api, path("v1", "nodes"), keep_node, self._ask)
+        self.nodes: Reflector[NodeView] = Reflector(api, path("v1", "nodes"), keep_node, self._nodes_changed)
+        self._states: dict[str, decide.Node] = {}
+        self._gpu_products: dict[str, str] = {}
         selectors: dict[str, Any] = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
         if jobs_pods is not None:
             selectors["labelSelector"] = f"!{contract.LABEL_JOB}"
@@ -73,7 +88,7 @@ class Planning:
         )
         classes = path("scheduling.k8s.io/v1", "priorityclasses")
         self.priorities: Reflector[int] = Reflector(api, classes, lambda raw: int(raw["value"]))
-        self._jobs_pods: Callable[[], Mapping[str, placement.Load]] = jobs_pods or dict
+        self._jobs_pods = jobs_pods
         self._answered = answered
         self._waiting = Waiting()
         self._asked = asyncio.Event()
@@ -84,15 +99,18 @@ class Planning:
 
     async def run(self) -> None:
         """Plan all who wait, once for a burst of changes, until cancelled."""
-        process = self._process
+        process, effort = self._process, 0.0
         try:
             while True:
                 await self._asked.wait()
-                await asyncio.sleep(_BURST_SECONDS)
+                await asyncio.sleep(max(_BURST_SECONDS, _LEISURE * effort))
                 self._asked.clear()
                 gangs = dict(self._waiting.gangs)
                 if gangs:
-                    plans = await process.plan(self._cluster(), gangs.values())
+                    began = time.perf_counter()
+                    cluster = self._cluster()
+                    effort = time.perf_counter() - began
+                    plans = await process.plan(cluster, gangs.values())
                     self._answered([_key(each) for each in self._waiting.planned(gangs, plans)])
         finally:
             await process.stop()
@@ -113,14 +131,13 @@ class Planning:
         """Return the value of a priority class; 0 for none, and for one that is not known."""
         return self.priorities.kept.get(f"/{class_name}", 0)
 
-    def states(self) -> dict[str, decide.Node]:
+    def states(self) -> Mapping[str, decide.Node]:
         """Return what losses are judged by: name of a node -> its state."""
-        return {view.planned.name: view.state for view in self.nodes.kept.values()}
+        return self._states
 
-    def gpu_products(self) -> dict[str, str]:
+    def gpu_products(self) -> Mapping[str, str]:
         """Return the GPUs of the nodes that have any: name of a node -> product."""
-        found = {view.planned.name: view.planned.labels.get(_PRODUCT) for view in self.nodes.kept.values()}
-        return {name: product for name, product in found.items() if product}
+        return self._gpu_products
 
     def overtaken(self, key: str) -> int:
         """Return how often a waiting job was overtaken; 0 for others, whatever their status records."""
@@ -131,8 +148,7 @@ class Planning:
 
         Left out is one of which pods stand: its turn has come already, and looking shows what it lacks.
         """
-        held = self._held()
-        stands = any(f"{job.namespace}/{name}" in held for name in decide.last_pods(job, progress))
+        stands = any(self._holds(f"{job.namespace}/{name}") for name in decide.last_pods(job, progress))
         if not stands and progress.retry_at <= self._api.clock.now():
             self._waiting.join(self._gang(job, progress, decide.first_pods(job, progress)))
             self._ask()
@@ -232,24 +248,30 @@ class Planning:
         """Have all who wait planned anew."""
         self._asked.set()
 
+    def _nodes_changed(self) -> None:
+        views = self.nodes.kept.values()
+        self._states = {view.planned.name: view.state for view in views}
+        found = {view.planned.name: view.planned.labels.get(_PRODUCT) for view in views}
+        self._gpu_products = {name: product for name, product in found.items() if product}
+        self._ask()
+
     def pods_changed(self) -> None:
         """End the promises to pods that the watch has shown: they are counted, and no longer once they go."""
-        held = self._held() if self._promised else {}
-        for key in [key for key in self._promised if key in held]:
+        for key in [key for key in self._promised if self._holds(key)]:
             del self._promised[key]
         self._ask()
 
-    def _held(self) -> Mapping[str, placement.Load]:
-        """Return what pods hold that are known: key -> load."""
-        return {**self.pods.kept, **self._jobs_pods()}
+    def _holds(self, pod: str) -> bool:
+        """Return whether a pod is known, by its key, that holds anything."""
+        return pod in self.pods.kept or (self._jobs_pods is not None and self._jobs_pods.holds(pod))
 
     def _cluster(self, among: Container[str] | None = None) -> placement.Cluster:
         """Return the cluster as it is now, with what was promised; of ``among``, where that is enough."""
         now = time.monotonic()
         self._promised = {key: (until, load) for key, (until, load) in self._promised.items() if now < until}
-        held = self._held()
-        promised = (load for key, (_, load) in self._promised.items() if key not in held)
-        loads: Iterable[placement.Load] = itertools.chain(held.values(), promised)
+        promised = (load for key, (_, load) in self._promised.items() if not self._holds(key))
+        jobs_pods = () if self._jobs_pods is None else self._jobs_pods.loads()
+        loads: Iterable[placement.Load] = itertools.chain(self.pods.kept.values(), jobs_pods, promised)
         nodes = (view.planned for view in self.nodes.kept.values())
         if among is not None:
             loads = (load for load in loads if load.node in among)

@@ -134,7 +134,7 @@ class Reflector(Generic[Kept]):
             news = self.store.remove(item) if kind == "DELETED" else self.store.put(item)
             if before != self.kept.get(key_of(item)):
                 self._changed()
-            kept = self._keep(item) if news else None
-            if kept is not None and (kind == "DELETED" or kept != before):
+            kept = self._keep(item) if kind == "DELETED" else self.kept.get(key_of(item))
+            if news and kept is not None and (kind == "DELETED" or kept != before):
                 self._told(kept)
         return str(item["metadata"]["resourceVersion"])

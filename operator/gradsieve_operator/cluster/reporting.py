@@ -83,7 +83,9 @@ class Statement:
         for each in after["conditions"]:
             old = known.get(each["type"])
             said = (each["status"], each["reason"])
-            if each["type"] in _QUIET or (old is not None and (old["status"], old["reason"]) == said):
+            # Ranks follow each new plan a few steps later, which is the news.
+            quiet = each["type"] in _QUIET or (each["type"], each["reason"]) == ("PlanConverged", "Pending")
+            if quiet or (old is not None and (old["status"], old["reason"]) == said):
                 continue
             nothing = each["status"] == "Unknown" or (each["type"] in _ENDS and each["status"] == "False")
             # Every job waits for its first plan, most of them for less than a second.

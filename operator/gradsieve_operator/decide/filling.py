@@ -76,6 +76,8 @@ def fill(world: World) -> Decision | None:
         Create(pod) for pod in build(world.job, world.authority, hosts, generation, attempt, found.nodes)
     ]
     names = ", ".join(creation.name for creation in creations)
+    # A job that grows lacks nothing.
+    replaces = leaderless or any(host in {*expected(world), *world.progress.absent} for host in hosts)
     progress = begun(world.progress, generation, attempt)
     # Whatever is left of an earlier incarnation goes before there is another one.
     places = {*hosts, *([contract.COORDINATOR_HOST] if leaderless else [])}
@@ -85,7 +87,7 @@ def fill(world: World) -> Decision | None:
         (*prerequisites(world), Record(), *doomed, *creations),
         progress,
         admitted=placed(),
-        degraded=Word("Replacing", f"created {names}"),
+        degraded=Word("Replacing", f"created {names}") if replaces else None,
         again=0.0,
     )
 

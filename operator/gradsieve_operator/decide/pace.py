@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+_WRITTEN_A_SECOND, _SELDOM = 16, 60.0
+"""Samples of all jobs that are written in a second; no seldomer than this, as older ones are called stale."""
 
 
 @dataclass(frozen=True)
@@ -24,3 +27,8 @@ class Pace:
     steady: float = 12.0
     telemetry: float = 30.0
     secrets: float = 600.0
+
+    def among(self, jobs: int) -> Pace:
+        """Return the pace with so many jobs: a server has more to do than to write down their samples."""
+        telemetry = max(self.telemetry, min(jobs / _WRITTEN_A_SECOND, _SELDOM))
+        return replace(self, telemetry=telemetry)
