@@ -41,6 +41,26 @@ async def test_what_happens_during_the_work_leads_to_another_look_and_not_to_two
     assert (looks, most) == (2, 1)
 
 
+async def test_a_burst_leads_to_one_look_and_to_none_if_there_was_one_meanwhile(monkeypatch):
+    monkeypatch.setattr(module, "_BURST_SECONDS", 0.2)
+    looks = []
+
+    async def work(key):
+        looks.append(key)
+
+    async with working(work) as queue:
+        for _ in range(5):
+            queue.soon(("a", "b"))
+            await asyncio.sleep(0.01)
+        await until(lambda: looks == [("a", "b")])
+        for _ in range(5):
+            queue.soon(("a", "b"))
+        queue.add(("a", "b"))
+        await until(lambda: len(looks) == 2)
+        await asyncio.sleep(0.5)
+    assert len(looks) == 2
+
+
 async def test_it_looks_again_when_the_time_has_come():
     looks = asyncio.Queue()
 

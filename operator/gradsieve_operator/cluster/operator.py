@@ -229,7 +229,7 @@ class Operator:
             self._planning.pods_changed()
         if self._reconciler is not None:
             self._reconciler.pod_seen(pod)
-            self.queue.add(pod.job)
+            self.queue.soon(pod.job)
 
     def _policy_seen(self, namespace: str) -> None:
         """Look at the jobs that may use a policy of ``namespace``."""

@@ -12,6 +12,7 @@ Key = tuple[str, str]
 """Namespace and name of a job."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+_BURST_SECONDS = 0.05
 _OVERDUE_SECONDS = 10.0
 """A re-check that has waited for so long is news itself: its job may have lost what nobody has told of."""
 
@@ -41,6 +42,7 @@ class WorkQueue:
         self._busy: set[Key] = set()
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._soon: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._since: dict[Key, float] = {}
 
@@ -52,6 +54,11 @@ class WorkQueue:
         else:
             self._rechecks.pop(key, None)
             self._put(key, self._news)
+
+    def soon(self, key: Key) -> None:
+        """Have ``key`` worked on after what mostly happens in bursts: once for the whole burst."""
+        if key not in self._soon:
+            self._soon[key] = asyncio.get_running_loop().call_later(_BURST_SECONDS, self._end_burst, key)
 
     def recheck(self, key: Key) -> None:
         """Have ``key`` worked on once nothing else is to be done, and in some seconds in any case."""
@@ -90,8 +97,12 @@ class WorkQueue:
                     await self._workers.acquire()
                     group.create_task(self._serve(self._take()))
         finally:
-            for timer in self._timers.values():
+            for timer in (*self._timers.values(), *self._soon.values()):
                 timer.cancel()
+
+    def _end_burst(self, key: Key) -> None:
+        del self._soon[key]
+        self.add(key)
 
     def _put(self, key: Key, line: dict[Key, None]) -> None:
         self._since.setdefault(key, time.monotonic())
@@ -110,6 +121,9 @@ class WorkQueue:
         key = next(iter(line))
         del line[key]
         self._busy.add(key)
+        # What has happened so far is seen now.
+        if (timer := self._soon.pop(key, None)) is not None:
+            timer.cancel()
         if not self._news and not self._rechecks:
             self._arrived.clear()
         return key

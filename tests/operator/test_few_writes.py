@@ -1,0 +1,68 @@
+"""Each look at a job writes its status once, if anything has changed at all, and Events wait beside it."""
+
+import asyncio
+import logging
+
+import horovod_jobs as jobs
+import pytest
+from operator_in_memory import JOB, bind, conditions, running, until
+
+from gradsieve_operator.cluster.access import Access
+from gradsieve_operator.cluster.api import Api
+from gradsieve_operator.cluster.events import Events
+from gradsieve_operator.decide import Pace
+
+KEY = ("research", "digits")
+
+
+def status_writes(server) -> int:
+    return sum(write.endswith("/status") for write in server.writes)
+
+
+async def test_what_is_recorded_before_pods_are_made_is_written_with_what_is_said_of_it(server):
+    server.objects[JOB, *KEY] = jobs.body()
+    written = []
+
+    def note(request):
+        if request.url.path.endswith("/status"):
+            written.append(set(request.data["status"]))
+
+    server.before = note
+    async with running():
+        await until(lambda: len(server.all("v1/pods")) == 3)
+        bind(server)
+        await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed")
+    records = [fields for fields in written if "record" in fields]
+    assert len(records) >= 3
+    assert all("conditions" in fields for fields in records)
+
+
+async def test_a_suspended_job_at_which_nothing_changes_is_not_written_again(server):
+    server.objects[JOB, *KEY] = jobs.body(suspend=True)
+    async with running() as operator:
+        await until(lambda: conditions(server).get("Suspended", {}).get("status") == "True")
+        before = status_writes(server)
+        for _ in range(5):
+            operator.queue.add(KEY)
+            await asyncio.sleep(0.1)
+        assert status_writes(server) == before
+
+
+async def test_events_that_the_server_does_not_take_in_time_are_dropped_and_said_to_be(server, caplog):
+    async with Api(Access.find()) as api:
+        events = Events(api)
+        with caplog.at_level(logging.WARNING):
+            for number in range(1001):
+                events.post(jobs.body()["metadata"], warning=False, reason=f"Reason{number}", message="")
+    assert [record.getMessage() for record in caplog.records] == [
+        "research/digits: no event Reason1000: too many wait"
+    ]
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(1, 30), (480, 30), (800, 50), (960, 60), (5000, 60)])
+def test_the_more_jobs_there_are_the_seldomer_samples_are_written_but_each_minute(count, seconds):
+    assert Pace().among(count).telemetry == seconds
+
+
+def test_who_has_samples_written_seldomer_than_that_has_his_will():
+    assert Pace(telemetry=45).among(480).telemetry == 45
