@@ -81,7 +81,7 @@ class Lease:
         """Wait until this replica holds the Lease."""
         held = await self._renew(_RENEW_SECONDS)
         while not held:
-            await asyncio.sleep(_RENEW_SECONDS / 2)
+            await asyncio.sleep(_RETRY_SECONDS)
             held = await self._renew(_RENEW_SECONDS)
         _log.info("%s leads", self._identity)
 
