@@ -61,6 +61,43 @@ async def test_a_burst_leads_to_one_look_and_to_none_if_there_was_one_meanwhile(
     assert len(looks) == 2
 
 
+async def test_all_are_looked_at_again_and_half_of_the_workers_stay_free_for_news():
+    busy, most, done = 0, 0, set()
+
+    async def work(key):
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await asyncio.sleep(0.03)
+        busy -= 1
+        done.add(key)
+
+    keys = {("a", str(number)) for number in range(40)}
+    async with working(work, workers=8) as queue:
+        await queue.recheck_all(keys)
+        await until(lambda: done == keys)
+    assert most <= 4
+
+
+async def test_all_are_looked_at_again_although_others_keep_all_workers_busy(monkeypatch):
+    monkeypatch.setattr(module, "_TURNS", 2)
+    stuck, done = asyncio.Event(), set()
+
+    async def work(key):
+        if key[0] == "stuck":
+            async with queue.parked():
+                await stuck.wait()
+        done.add(key)
+
+    keys = {("a", str(number)) for number in range(40)}
+    async with working(work, workers=4) as queue:
+        for number in range(10):
+            queue.add(("stuck", str(number)))
+        await asyncio.wait_for(queue.recheck_all(keys), 10)
+        await until(lambda: done == keys)
+        stuck.set()
+
+
 async def test_it_looks_again_when_the_time_has_come():
     looks = asyncio.Queue()
 

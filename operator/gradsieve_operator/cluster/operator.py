@@ -260,8 +260,7 @@ class Operator:
 
     async def _recheck(self, cache: Cache) -> None:
         while True:
-            for job in cache.jobs():
-                self.queue.recheck(_key(job))
+            await self.queue.recheck_all(map(_key, cache.jobs()))
             await asyncio.sleep(_RESYNC_SECONDS)
 
     def _answered(self, keys: list[Key]) -> None:
