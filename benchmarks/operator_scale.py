@@ -4,8 +4,9 @@
 
 It starts a control plane on this machine (see tests/e2e/README.md), with nodes that exist in its API only,
 and two replicas of the operator beside it. Unless options say otherwise there are two jobs to a node of eight
-GPUs, ten pods to a job, and a quarter as many jobs that wait; and jobs are changed for five minutes, 20 times
-a second: half are new densities, a quarter other numbers of workers, a quarter suspends and resumes.
+GPUs, ten pods to a job, and a quarter as many jobs that wait; jobs are changed for five minutes, each once
+in 50 s, which makes 20 changes a second for 1 000 jobs: half are new densities, a quarter other numbers of
+workers, a quarter suspends and resumes.
 
 A row of the result:
 
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--pods", type=int, help="of the jobs that run, and of others")
     parser.add_argument("--minutes", type=float, default=5.0, help="for which jobs are changed")
-    parser.add_argument("--rate", type=float, default=20.0, help="changes per second")
+    parser.add_argument("--rate", type=float, help="changes per second")
     parser.add_argument("--steady-minutes", type=float, default=2.0, help="for which nothing is changed")
     parser.add_argument("--json", type=Path, help="file for the result; its rows of other sizes are kept")
     given = parser.parse_args()
@@ -56,7 +57,7 @@ def main() -> None:
         nodes=given.nodes or given.jobs // 2,
         pods=given.pods or given.jobs * 10,
         minutes=given.minutes,
-        rate=given.rate,
+        rate=given.rate or given.jobs / 50,
         steady_minutes=given.steady_minutes,
     )
     sizes.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ class Facts:
         lost: changes that have not arrived, by kind.
         requests: of the operator.
         steady: when nothing was changed: from and to, seconds since the epoch.
+        led_until: when the leader was killed: its successor reads all jobs once more.
         expiry: when the killed leader's Lease expired.
         successor: name of the job that was made just then.
         peak: MiB of all replicas together at most.
@@ -34,6 +36,7 @@ class Facts:
     lost: Mapping[str, int]
     requests: Sequence[audited.Request]
     steady: tuple[float, float]
+    led_until: float
     expiry: float
     successor: str
     peak: float
@@ -46,7 +49,7 @@ def row(facts: Facts) -> dict[str, Any]:
     """Return the row of the result."""
     sizes, (began, ended) = facts.sizes, facts.steady
     counted = [each for kind in COUNTED for each in facts.seconds.get(kind, ())]
-    dearest = max(found.total() for found in audited.of_lives(facts.requests).values())
+    dearest = max(found.total() for found in _lives(facts))
     quiet = audited.steady(facts.requests, began, ended).total()
     first = audited.first_child(facts.requests, facts.successor)
     return {
@@ -63,10 +66,15 @@ def row(facts: Facts) -> dict[str, Any]:
     }
 
 
+def _lives(facts: Facts) -> list[Counter[str]]:
+    """Return the requests of each life."""
+    one_leader = (each for each in facts.requests if each.at < facts.led_until)
+    return list(audited.of_lives(one_leader).values())
+
+
 def details(facts: Facts) -> dict[str, Any]:
     """Return what is behind the row."""
-    lives = audited.of_lives(facts.requests).values()
-    dearest = max(lives, key=lambda found: found.total())
+    dearest = max(_lives(facts), key=lambda found: found.total())
     return {
         "latencies": {
             kind: {

@@ -80,6 +80,7 @@ class _Scenario:
             steady = await self._phase("steady", self._stay(sizes.steady_minutes * 60))
             await self._phase("changes", changer.run(self._running, sizes.rate, sizes.minutes))
             await self._phase("lives", self._lives())
+            led_until = time.time()
             expiry = await self._phase("failover", self._fail_over())
         finally:
             memory.stop()
@@ -89,6 +90,7 @@ class _Scenario:
             lost=changer.lost,
             requests=list(audited.read(self._cluster.control_plane.audit_log)),
             steady=steady,
+            led_until=led_until,
             expiry=expiry,
             successor=self._successor["metadata"]["name"],
             peak=memory.peak,
