@@ -114,7 +114,7 @@ def test_a_plan_does_not_fit_where_another_has_taken_its_place():
 @contextlib.asynccontextmanager
 async def planning_for(told: list):
     """A planner of a cluster with two nodes, which nobody watches."""
-    planning = Planning(None, told.extend, None)
+    planning = Planning(None, told.extend, told_of_jobs_pods=False)
     planning.nodes.kept.update(
         {f"/{name}": NodeView(node(name), decide.Node(ready=True, since=0.0)) for name in "ab"}
     )
@@ -137,7 +137,8 @@ async def test_a_plan_whose_places_were_taken_meanwhile_is_not_used():
         assert set(found.nodes) == {
             pod["metadata"]["name"] for pod in decide.first_pods(JOB_OF_TWO, PROGRESS)
         }
-        planning.pods.kept.update({f"x/{name}": load(name, cpu=8000) for name in "ab"})
+        for name in "ab":
+            planning.hold(f"x/{name}", load(name, cpu=8000))
         assert planning.places(JOB_OF_TWO, PROGRESS, WANTED).pending
         told.clear()
         await until(lambda: told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,12 +53,15 @@ class Told:
         pod: called with a pod that was, as it is or as it was in the end.
         policy: called with the namespace of a policy that was.
         recovered: called when a watch that had broken off goes on.
+        holds: called with the key of a pod with a job's label and what it holds of a node now; None for
+            nothing.
     """
 
     job: Callable[[Key], None]
     pod: Callable[[JobPod], None]
     policy: Callable[[str], None]
     recovered: Callable[[], None] = lambda: None
+    holds: Callable[[str, Load | None], None] = lambda _key, _load: None
 
 
 class Cache:
@@ -102,7 +105,9 @@ class Cache:
             relist=True,
         )
         self._pods: dict[str | None, Reflector[JobPod]] = follow(
-            "v1", "pods", self._keep_pod, told.pod, labelSelector=contract.LABEL_JOB
+            *("v1", "pods", self._keep_pod, told.pod),
+            note=lambda key, pod: told.holds(key, None if pod is None else pod.load),
+            labelSelector=contract.LABEL_JOB,
         )
         self.children = Children(api, where, told.job, told.recovered)
 
@@ -164,16 +169,6 @@ class Cache:
         found = [kept[name] for name in self._named(key) if uid in kept[name].owners]
         deleted = self._deleted[key] = self._deleted[key] & {pod.uid for pod in found}
         return [replace(pod, deleting=True) if pod.uid in deleted else pod for pod in found]
-
-    def loads(self) -> Iterator[Load]:
-        """Yield what all pods with a job's label hold of their nodes."""
-        pods = (pod for each in self._pods.values() for pod in each.kept.values())
-        return (pod.load for pod in pods if pod.load is not None)
-
-    def holds(self, pod: str) -> bool:
-        """Return whether a pod, by its key, has a job's label and holds anything of a node."""
-        found = _in(self._pods, pod.partition("/")[0]).kept.get(pod)
-        return found is not None and found.load is not None
 
     def owner_of_pod(self, manifest: Manifest) -> str:
         """Return kind and name of the job whose pod has the name of ``manifest``; empty for no job."""

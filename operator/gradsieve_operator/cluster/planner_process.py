@@ -22,11 +22,16 @@ _log = logging.getLogger(__name__)
 
 
 class PlannerProcess:
-    """The operator's end of it. The process is started when it is needed, and replaced when it dies."""
+    """The operator's end of it. The process is started when it is needed, and replaced when it dies.
+
+    Attributes:
+        effort: seconds that it took to put the last question in words, while nothing else was done.
+    """
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._asked_at: float | None = None
+        self.effort = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -39,7 +44,9 @@ class PlannerProcess:
 
     async def plan(self, cluster: Cluster, waiting: Iterable[Gang]) -> Plans:
         """Return the plans for all gangs, however often the process dies meanwhile. One call at a time."""
+        began = time.perf_counter()
         question = pack((cluster, tuple(waiting)))
+        self.effort = time.perf_counter() - began
         self._asked_at = time.monotonic()
         while True:
             try:

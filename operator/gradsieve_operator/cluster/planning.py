@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from gradsieve_operator import contract, decide, placement, resources
 from gradsieve_operator.cluster.api import Api, path
@@ -47,18 +46,6 @@ def keep_node(raw: Mapping[str, Any]) -> NodeView:
     return NodeView(placement.Node.parse(raw), state)
 
 
-class JobsPods(Protocol):
-    """What is known of pods with a job's label."""
-
-    def loads(self) -> Iterable[placement.Load]:
-        """Yield what they hold."""
-        ...
-
-    def holds(self, pod: str) -> bool:
-        """Return whether there is one with this key that holds anything."""
-        ...
-
-
 class Planning:
     """Places gangs: those of jobs that wait all together, in a process of its own.
 
@@ -67,50 +54,50 @@ class Planning:
     Args:
         api: the server.
         answered: called with the namespaces and names of waiting jobs for which there are news.
-        jobs_pods: pods with a job's label, where others follow all of them; None to follow them here, too. Of
-            changes in these, `pods_changed` is told.
+        told_of_jobs_pods: whether `hold` is told what pods with a job's label hold, and `pods_changed` of
+            their changes; else they are followed here, too.
     """
 
     def __init__(
         self,
         api: Api,
         answered: Callable[[list[Key]], None],
-        jobs_pods: JobsPods | None,
+        *,
+        told_of_jobs_pods: bool,
     ) -> None:
         self.nodes: Reflector[NodeView] = Reflector(api, path("v1", "nodes"), keep_node, self._nodes_changed)
         self._states: dict[str, decide.Node] = {}
         self._gpu_products: dict[str, str] = {}
         selectors: dict[str, Any] = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-        if jobs_pods is not None:
-            selectors["labelSelector"] = f"!{contract.LABEL_JOB}"
+        note = self.hold
+        if told_of_jobs_pods:
+            selectors["labelSelector"], note = f"!{contract.LABEL_JOB}", self._others_hold
         self.pods: Reflector[placement.Load] = Reflector(
-            api, path("v1", "pods"), placement.Load.parse, self.pods_changed, **selectors
+            api, path("v1", "pods"), placement.Load.parse, self.pods_changed, note=note, **selectors
         )
         classes = path("scheduling.k8s.io/v1", "priorityclasses")
         self.priorities: Reflector[int] = Reflector(api, classes, lambda raw: int(raw["value"]))
-        self._jobs_pods = jobs_pods
         self._answered = answered
         self._waiting = Waiting()
         self._asked = asyncio.Event()
-        self._promised: dict[str, tuple[float, placement.Load]] = {}
+        self._holdings = placement.Holdings()
+        # Until when what is held is held for pods that no watch has shown yet.
+        self._promised: dict[str, float] = {}
         self._refusals = placement.Refusals()
         self._process = PlannerProcess()
         self._api = api
 
     async def run(self) -> None:
         """Plan all who wait, once for a burst of changes, until cancelled."""
-        process, effort = self._process, 0.0
+        process = self._process
         try:
             while True:
                 await self._asked.wait()
-                await asyncio.sleep(max(_BURST_SECONDS, _LEISURE * effort))
+                await asyncio.sleep(max(_BURST_SECONDS, _LEISURE * process.effort))
                 self._asked.clear()
                 gangs = dict(self._waiting.gangs)
                 if gangs:
-                    began = time.perf_counter()
-                    cluster = self._cluster()
-                    effort = time.perf_counter() - began
-                    plans = await process.plan(cluster, gangs.values())
+                    plans = await process.plan(self._cluster(), gangs.values())
                     self._answered([_key(each) for each in self._waiting.planned(gangs, plans)])
         finally:
             await process.stop()
@@ -148,7 +135,7 @@ class Planning:
 
         Left out is one of which pods stand: its turn has come already, and looking shows what it lacks.
         """
-        stands = any(self._holds(f"{job.namespace}/{name}") for name in decide.last_pods(job, progress))
+        stands = any(f"{job.namespace}/{name}" in self._holdings for name in decide.last_pods(job, progress))
         if not stands and progress.retry_at <= self._api.clock.now():
             self._waiting.join(self._gang(job, progress, decide.first_pods(job, progress)))
             self._ask()
@@ -197,7 +184,7 @@ class Planning:
         found = self._waiting.plan(gang)
         if isinstance(found, str):
             return decide.Unplaceable(found)
-        if found is not None and placement.still_fits(self._cluster(set(found.values())), gang, found):
+        if found is not None and placement.still_fits(self._cluster(), gang, found):
             return found
         if found is not None:
             self._waiting.forget_plan(gang.key)
@@ -212,12 +199,13 @@ class Planning:
         for pod in pods:
             load = placement.Load.parse(pod)
             if load is not None:
-                self._promised[key_of(pod)] = (until, load)
+                self._promised[key_of(pod)] = until
+                self._holdings.put(key_of(pod), load)
 
     def withdraw(self, pods: Sequence[Manifest]) -> None:
         """Give back the places of pods that were not created."""
         for pod in pods:
-            self._promised.pop(key_of(pod), None)
+            self._take_back(key_of(pod))
         if pods:
             self._ask()
 
@@ -256,27 +244,29 @@ class Planning:
         self._ask()
 
     def pods_changed(self) -> None:
-        """End the promises to pods that the watch has shown: they are counted, and no longer once they go."""
-        for key in [key for key in self._promised if self._holds(key)]:
-            del self._promised[key]
+        """Have all who wait planned anew: places may have become free."""
         self._ask()
 
-    def _holds(self, pod: str) -> bool:
-        """Return whether a pod is known, by its key, that holds anything."""
-        return pod in self.pods.kept or (self._jobs_pods is not None and self._jobs_pods.holds(pod))
+    def hold(self, pod: str, load: placement.Load | None) -> None:
+        """Take note of what a pod with this key holds; a promise to it ends, as it is counted now."""
+        self._promised.pop(pod, None)
+        self._holdings.put(pod, load)
 
-    def _cluster(self, among: Container[str] | None = None) -> placement.Cluster:
-        """Return the cluster as it is now, with what was promised; of ``among``, where that is enough."""
+    def _others_hold(self, pod: str, load: placement.Load | None) -> None:
+        # A pod that gets a job's label later is shown by both watches for a moment, in either order.
+        self._holdings.put(f"others/{pod}", load)
+
+    def _take_back(self, pod: str) -> None:
+        """End the promise to a pod, if no watch has shown it."""
+        if self._promised.pop(pod, None) is not None:
+            self._holdings.put(pod, None)
+
+    def _cluster(self) -> placement.Cluster:
+        """Return the cluster as it is now, with what was promised; good until something is awaited."""
         now = time.monotonic()
-        self._promised = {key: (until, load) for key, (until, load) in self._promised.items() if now < until}
-        promised = (load for key, (_, load) in self._promised.items() if not self._holds(key))
-        jobs_pods = () if self._jobs_pods is None else self._jobs_pods.loads()
-        loads: Iterable[placement.Load] = itertools.chain(self.pods.kept.values(), jobs_pods, promised)
-        nodes = (view.planned for view in self.nodes.kept.values())
-        if among is not None:
-            loads = (load for load in loads if load.node in among)
-            nodes = (node for node in nodes if node.name in among)
-        return placement.Cluster.of(nodes, loads)
+        for pod in [pod for pod, until in self._promised.items() if until <= now]:
+            self._take_back(pod)
+        return self._holdings.cluster(view.planned for view in self.nodes.kept.values())
 
 
 def _key(key: str) -> Key:

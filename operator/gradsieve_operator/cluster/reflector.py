@@ -25,6 +25,7 @@ class Reflector(Generic[Kept]):
         where: path of the collection.
         keep: what to keep of an object; None for objects that are of no interest.
         changed: called after each change of what is kept.
+        note: called with the key and what is kept of an object, whenever that has changed.
         told: called with each object that the first list did not show as it is now, or was when it went.
         recovered: called when what had broken off goes on.
         relist: list again whenever a watch has ended, as it does when the kind gets another schema: there is
@@ -47,12 +48,13 @@ class Reflector(Generic[Kept]):
         changed: Callable[[], None] = lambda: None,
         told: Callable[[Kept], None] = lambda _: None,
         *,
+        note: Callable[[str, Kept | None], None] = lambda _key, _kept: None,
         recovered: Callable[[], None] = lambda: None,
         relist: bool = False,
         metadata_only: bool = False,
         **query: str,
     ) -> None:
-        self.store = Store(keep)
+        self.store = Store(keep, note=note)
         self.synced = asyncio.Event()
         self.heard = time.monotonic()
         self.broken = True

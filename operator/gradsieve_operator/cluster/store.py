@@ -25,16 +25,20 @@ class Store(Generic[Kept]):
     Args:
         keep: what to keep of an object; None for objects that are of no interest.
         clock: seconds that only grow.
+        note: called with the key and what is kept, whenever that has changed; None for nothing any more.
 
     Attributes:
         kept: ``namespace/name`` -> what is kept.
     """
 
     def __init__(
-        self, keep: Callable[[Raw], Kept | None], clock: Callable[[], float] = time.monotonic
+        self,
+        keep: Callable[[Raw], Kept | None],
+        clock: Callable[[], float] = time.monotonic,
+        note: Callable[[str, Kept | None], None] = lambda _key, _kept: None,
     ) -> None:
         self.kept: dict[str, Kept] = {}
-        self._keep, self._clock = keep, clock
+        self._keep, self._clock, self._note = keep, clock, note
         # Of objects that are of no interest, too, and of those that have gone.
         self._versions: dict[str, int] = {}
         self._gone: dict[str, tuple[int, float]] = {}
@@ -58,6 +62,7 @@ class Store(Generic[Kept]):
             self.kept.pop(key, None)
         else:
             self.kept[key] = kept
+        self._note(key, kept)
         return True
 
     def remove(self, item: Raw) -> bool:
@@ -70,6 +75,7 @@ class Store(Generic[Kept]):
             return False
         there = self._versions.pop(key, None) is not None
         self.kept.pop(key, None)
+        self._note(key, None)
         self._gone[key] = version, self._clock()
         return there
 
@@ -82,6 +88,7 @@ class Store(Generic[Kept]):
         lost = [key for key, known in self._versions.items() if key not in found and known <= version]
         for key in lost:
             del self._versions[key]
+            self._note(key, None)
         long_ago = self._clock() - _GONE_SECONDS
         self._gone = {key: gone for key, gone in self._gone.items() if gone[1] > long_ago}
         return [self.kept.pop(key) for key in lost if key in self.kept]

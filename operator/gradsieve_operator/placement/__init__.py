@@ -8,6 +8,7 @@ dynamic resources: pods pinned against those stay unscheduled, and their nodes a
 
 from gradsieve_operator.placement.cluster import Cluster, Load, Node
 from gradsieve_operator.placement.gang import Gang
+from gradsieve_operator.placement.holdings import Holdings
 from gradsieve_operator.placement.planner import Assignment, plan, still_fits
 from gradsieve_operator.placement.queue import PATIENCE, overtaken, plan_queue, plans_in_turn
 from gradsieve_operator.placement.refusals import Refusals, Refused
@@ -18,6 +19,7 @@ __all__ = [
     "Assignment",
     "Cluster",
     "Gang",
+    "Holdings",
     "Load",
     "Missing",
     "Node",
