@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradsieve_hvd import job_settings
 from gradsieve_hvd.control import names
+from gradsieve_hvd.dropin import job_compression
 from gradsieve_operator import contract
 from gradsieve_operator.spec import values
 
@@ -69,4 +69,4 @@ def test_the_backends_are_the_same():
 
 
 def test_every_algorithm_of_the_api_is_one_that_programs_can_be_told():
-    assert set(values.ALGORITHMS) == {*job_settings.STOCK, *job_settings.MAKERS}
+    assert set(values.ALGORITHMS) == {*job_compression.STOCK, *job_compression.MAKERS}
