@@ -141,13 +141,7 @@ class Reconciler:
             memory.secrets_read_at = None
         statement.status = self._status(seen, decision)
         done = await self._executor.carry_out(decision.actions, seen, memory, statement.write)
-        if self._planning is not None and decision.progress.waiting_since is None:
-            self._planning.leave("/".join(key))
-        elif self._planning is not None and (
-            seen.world.invalid or decision.progress.retry_at > seen.world.now
-        ):
-            # Places that fit are kept for those who wait; who cannot start must not keep them from others.
-            self._planning.pause("/".join(key))
+        self._keep_place_in_line(key, seen, decision)
         if not done:
             return 0.0
         if DeleteJob() in decision.actions:
@@ -158,6 +152,16 @@ class Reconciler:
         await statement.write()
         metrics.started(seen.world.progress, decision.progress)
         return decision.again
+
+    def _keep_place_in_line(self, key: Key, seen: Seen, decision: Decision) -> None:
+        """Tell the planner whether the job still waits for places."""
+        if self._planning is None:
+            return
+        if decision.progress.waiting_since is None:
+            self._planning.leave("/".join(key))
+        elif seen.world.invalid or decision.progress.retry_at > seen.world.now:
+            # Places that fit are kept for those who wait; who cannot start must not keep them from others.
+            self._planning.pause("/".join(key))
 
     def _status(self, seen: Seen, decision: Decision) -> dict[str, Any]:
         products = self._planning.gpu_products() if self._planning is not None else {}
