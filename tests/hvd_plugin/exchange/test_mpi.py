@@ -134,6 +134,31 @@ def test_an_exchange_after_horovods_shutdown_is_an_error(tmp_path: Path) -> None
     assert "rank 1: MPI has ended; exchange before hvd.shutdown()" in output
 
 
+SUM_ALONE = """
+import horovod.torch as hvd
+hvd.init()
+import torch
+from gradsieve.errors import ExchangeError
+from gradsieve_hvd.transport.mpi import MpiTransport
+
+transport = MpiTransport(timeout=1)
+total = transport.allreduce(torch.full((3_000_000,), transport.rank + 1.0))
+assert bool((total == 6).all())
+if transport.rank == 0:
+    try:
+        transport.allreduce(torch.ones(3_000_000))
+    except ExchangeError as error:
+        print(error, flush=True)
+hvd.barrier()
+"""
+
+
+def test_a_sum_that_one_rank_makes_alone_ends_in_time_and_so_does_the_program(tmp_path: Path) -> None:
+    status, output = run_alone(SUM_ALONE, 3, tmp_path)
+    assert status == 0, output
+    assert "rank 0: no sum with the other ranks within 1 s" in output
+
+
 @on_ranks
 def test_a_rank_that_stays_away_is_named_and_no_later_message_is_believed(hvd: Any) -> None:
     if not hvd.mpi_enabled():
