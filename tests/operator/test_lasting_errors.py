@@ -72,6 +72,7 @@ async def test_while_it_goes_on_failing_the_next_half_made_gang_goes_at_once(ser
     submit(server)
     async with running():
         await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "Refused")
+        await until(lambda: len(deleted(server)) >= 2)
         before = len(server.writes)
         await until(lambda: len(deleted(server)) >= 4)
     writes = server.writes[before:]

@@ -61,7 +61,8 @@ async def test_a_burst_leads_to_one_look_and_to_none_if_there_was_one_meanwhile(
     assert len(looks) == 2
 
 
-async def test_all_are_looked_at_again_and_half_of_the_workers_stay_free_for_news():
+async def test_all_are_looked_at_again_and_half_of_the_workers_stay_free_for_news(monkeypatch):
+    monkeypatch.setattr(module, "_TURN_SECONDS", 0.01)
     busy, most, done = 0, 0, set()
 
     async def work(key):
@@ -80,7 +81,7 @@ async def test_all_are_looked_at_again_and_half_of_the_workers_stay_free_for_new
 
 
 async def test_all_are_looked_at_again_although_others_keep_all_workers_busy(monkeypatch):
-    monkeypatch.setattr(module, "_TURNS", 2)
+    monkeypatch.setattr(module, "_TURN_SECONDS", 0.01)
     stuck, done = asyncio.Event(), set()
 
     async def work(key):

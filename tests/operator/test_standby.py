@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 
 import horovod_jobs as jobs
-from operator_in_memory import JOB, bind, conditions, until
+from operator_in_memory import JOB, bind, conditions, running, until
 
+from gradsieve_operator.cluster import queue
+from gradsieve_operator.cluster.missed import Missed
 from gradsieve_operator.cluster.operator import Operator, Options
 
 JOBS = "/apis/gradsieve.io/v1alpha1/horovodjobs"
@@ -37,3 +39,29 @@ async def test_the_next_leader_lists_nothing_again_but_reads_each_job_before_it_
         with contextlib.suppress(asyncio.CancelledError):
             await waiting
         await second.stop()
+
+
+async def test_what_was_asked_for_while_nobody_led_waits_for_no_other_job(server, monkeypatch):
+    monkeypatch.setattr(queue, "_TURN_SECONDS", 3600.0)
+    for name in ("a", "b", "c"):
+        server.objects[JOB, "research", name] = jobs.body(jobs.group("worker"), name=name)
+    async with running():
+        await until(lambda: {f"{name}-worker-0-1" for name in "abc"} <= set(server.all("v1/pods")))
+
+
+def test_jobs_nobody_has_looked_at_come_first_and_then_those_whose_pods_changed_lately():
+    now = 0.0
+    missed = Missed(lambda: now)
+    for number in range(3):
+        missed.pod_seen(("research", f"early-{number}"))
+    now = 50.0
+    for name in ("late", "other", "late"):
+        missed.pod_seen(("research", name))
+    now = 70.0
+    seen = {"metadata": {"namespace": "research", "name": "seen", "generation": 2}}
+    known = [
+        {**seen, "status": {"observedGeneration": 2}},
+        {"metadata": {**seen["metadata"], "name": "changed"}, "status": {"observedGeneration": 1}},
+        {"metadata": {**seen["metadata"], "name": "new"}},
+    ]
+    assert [name for _, name in missed.jobs(known)] == ["changed", "new", "other", "late"]

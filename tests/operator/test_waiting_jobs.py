@@ -57,6 +57,19 @@ def test_a_place_is_news_and_that_something_else_is_missing_than_before_is_not()
     assert waiting.plan(of(1)) == {"pod": "a"}
 
 
+def test_that_a_gang_finds_no_place_is_no_news_where_an_earlier_leader_has_said_so():
+    waiting = Waiting()
+    waiting.join(of(1))
+    waiting.expect("team/job")
+    asked = dict(waiting.gangs)
+    assert waiting.planned(asked, {"team/job": "full"}) == []
+    assert waiting.plan(of(1)) == "full"
+    assert waiting.planned(asked, {"team/job": {"pod": "a"}}) == ["team/job"]
+    waiting.pause("team/job")
+    waiting.join(of(1))
+    assert waiting.planned(dict(waiting.gangs), {"team/job": "full"}) == ["team/job"]
+
+
 def test_who_waits_no_longer_has_no_plan_when_it_comes_back():
     waiting = Waiting()
     waiting.join(of(1))

@@ -24,6 +24,7 @@ from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.health import RECONCILING, serving_health
 from gradsieve_operator.cluster.lease import Lease, LeaseLost
+from gradsieve_operator.cluster.missed import Missed
 from gradsieve_operator.cluster.observer import Observer
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key, WorkQueue
@@ -125,6 +126,7 @@ class Operator:
         self._reconciler: Reconciler | None = None
         self._lease: Lease | None = None
         self._cache: Cache | None = None
+        self._missed = Missed()
         metrics.ask(
             self.queue.depth, self._waiting_jobs, self._places_held, lambda: self._reconciler is not None
         )
@@ -186,6 +188,8 @@ class Operator:
         if self._planning is not None:
             await self._line_up(self._planning, cache)
             self._spawn(self._planning.run())
+        for key in self._missed.jobs(cache.jobs()):
+            self.queue.add(key)
         self._spawn(self.queue.run())
         self._spawn(self._recheck(cache))
 
@@ -236,6 +240,8 @@ class Operator:
         if self._reconciler is not None:
             self._reconciler.pod_seen(pod)
             self.queue.soon(pod.job)
+        else:
+            self._missed.pod_seen(pod.job)
 
     def _pod_holds(self, pod: str, load: Load | None) -> None:
         if self._planning is not None and not self._options.namespaces:
@@ -264,8 +270,6 @@ class Operator:
                     job, progress = HorovodJob.parse(body), recall(body["status"])
                     if job.scheduling.planned and not job.suspend:
                         planning.line_up(job, not_later(progress, self._api.clock.now()))
-                        # Should it be gone, looking is what takes it out of the line.
-                        self.queue.add(_key(body))
                 await asyncio.sleep(0)
 
     async def _recheck(self, cache: Cache) -> None:

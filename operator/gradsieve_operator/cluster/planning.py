@@ -137,7 +137,9 @@ class Planning:
         """
         stands = any(f"{job.namespace}/{name}" in self._holdings for name in decide.last_pods(job, progress))
         if not stands and progress.retry_at <= self._api.clock.now():
-            self._waiting.join(self._gang(job, progress, decide.first_pods(job, progress)))
+            gang = self._gang(job, progress, decide.first_pods(job, progress))
+            self._waiting.join(gang)
+            self._waiting.expect(gang.key)
             self._ask()
 
     def places(

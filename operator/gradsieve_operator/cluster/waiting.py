@@ -20,6 +20,7 @@ class Waiting:
     def __init__(self) -> None:
         self.gangs: dict[str, placement.Gang] = {}
         self._plans: dict[str, tuple[placement.Gang, Mapping[str, str] | str]] = {}
+        self._expected: set[str] = set()
         # Who has overtaken whom. With thousands of new jobs there are many pairs, and few who overtake.
         self._passed: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -27,6 +28,10 @@ class Waiting:
         """Take note that a gang waits; returns whether all have to be planned again for it."""
         known, self.gangs[gang.key] = self.gangs.get(gang.key), gang
         return known is None or not _same(known, gang)
+
+    def expect(self, key: str) -> None:
+        """Take note that it is no news of a gang that it finds no place: an earlier leader has said so."""
+        self._expected.add(key)
 
     def plan(self, gang: placement.Gang) -> Mapping[str, str] | str | None:
         """Return a node for each pod of a gang or what is missing, None if it was not planned as it is."""
@@ -43,7 +48,8 @@ class Waiting:
         for key, gang in asked.items():
             now = self.gangs.get(key)
             if now is not None and _same(now, gang):
-                if self.plan(gang) is None or not isinstance(plans[key], str):
+                new = self.plan(gang) is None and key not in self._expected
+                if new or not isinstance(plans[key], str):
                     news.append(key)
                 self._plans[key] = gang, plans[key]
         return news
@@ -77,6 +83,7 @@ class Waiting:
     def pause(self, key: str) -> bool:
         """Take note that a job does not ask for places now; returns whether it had."""
         self.forget_plan(key)
+        self._expected.discard(key)
         return self.gangs.pop(key, None) is not None
 
     def leave(self, key: str) -> bool:
