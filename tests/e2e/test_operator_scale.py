@@ -16,7 +16,8 @@ SECONDS = 400
 @pytest.fixture(scope="module")
 def result(machine, tmp_path_factory):
     file = tmp_path_factory.mktemp("scale") / "result.json"
-    shortened = ["--minutes", "0.5", "--steady-minutes", "0.5"]
+    # Each job is changed more than once, so that changes are taken back, too.
+    shortened = ["--minutes", "0.5", "--rate", "4", "--steady-minutes", "0.5"]
     command = [sys.executable, BENCHMARK, "--jobs", str(JOBS), *shortened, "--json", file]
     subprocess.run(command, check=True, timeout=SECONDS)
     return json.loads(file.read_text())
