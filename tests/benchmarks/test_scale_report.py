@@ -34,9 +34,11 @@ def facts(**changed):
             *(request(100.0, "life-0000") for _ in range(3)),
             *(request(100.0, "life-0001") for _ in range(5)),
             *(request(200.0, "run-0000") for _ in range(40)),
+            *(request(890.0, "life-0000", "list") for _ in range(9)),
             request(900.0, "after-0000"),
         ],
         "steady": (150.0, 270.0),
+        "led_until": 880.0,
         "expiry": 898.5,
         "successor": "after-0000",
         "peak": 200.4,
@@ -51,7 +53,7 @@ def test_a_row_has_the_promised_names():
     assert list(row(facts())) == NAMES
 
 
-def test_of_lives_the_one_with_most_requests_is_shown():
+def test_of_lives_the_one_with_most_requests_is_shown_and_what_a_next_leader_reads_is_not():
     assert row(facts())["requests_per_job"] == 5
     assert details(facts())["requests_of_a_life"] == {"patch pods": 5}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from gradsieve_hvd.engine.observer import SilentObserver, Submitted
@@ -25,10 +26,24 @@ class StepClock(SilentObserver):
         self._began = self._idle_since = time.monotonic()
         self._steps = 0
         self._waited = 0.0
+        self._idle = False
 
     def submitted(self, gradient: Submitted) -> None:  # noqa: ARG002 - see StepObserver
-        """The rank has worked on a gradient."""
-        self._idle_since = time.monotonic()
+        """The rank has worked on a gradient; or is told of one only now, what was sent of it being known."""
+        if not self._idle:
+            self._idle_since = time.monotonic()
+
+    def waits_for(self, names: Collection[str]) -> None:  # noqa: ARG002 - see StepObserver
+        """The rank has nothing else to do."""
+        self._idle, self._idle_since = True, time.monotonic()
+
+    def all_arrived(self) -> None:
+        """Nothing is under way any more."""
+        self._idle = False
+
+    def rolled_back(self) -> None:
+        """Nothing is under way any more, whatever had arrived."""
+        self._idle = False
 
     def arrived(self, name: str, size: int) -> None:  # noqa: ARG002 - see StepObserver
         """A gradient that the rank had to wait for is here."""

@@ -249,6 +249,8 @@ def test_torch_distributed_may_carry_the_gradients(hvd: Any) -> None:
             optimizer.step()
         return weights(model)
 
-    assert_same(trained(transport=TorchDistributedTransport(timeout=60)), trained())
+    # What travels whole is added up by the libraries, each in an order of its own.
+    one, other = trained(transport=TorchDistributedTransport(timeout=60)), trained()
+    assert_same(one, other, rtol=1e-6, atol=1e-8)
     hvd.barrier()
     dist.destroy_process_group()
