@@ -27,7 +27,7 @@ from gradsieve_operator.status import invalid_status, job_status, troubled_statu
 _AT_ONCE = 20
 """Decisions in a row for one job before the others get their turn."""
 
-_CHANGED_SECONDS = 0.5
+_CHANGED_SECONDS, _MOST_CHANGED_SECONDS = 0.5, 5.0
 """Pause before a job that changed again while it was decided on is looked at once more, longer each time: who
 changes it that often may go on doing so, and each change wakes us."""
 
@@ -106,7 +106,7 @@ class Reconciler:
         except JobChanged as error:
             _log.info("%s/%s: %s", *key, error)
             memory.outdated = version
-            pause = _CHANGED_SECONDS * memory.conflicts
+            pause = min(_CHANGED_SECONDS * memory.conflicts, _MOST_CHANGED_SECONDS)
             memory.not_before, memory.conflicts = time.monotonic() + pause, memory.conflicts + 1
             return pause
         except Exception as error:
