@@ -18,7 +18,7 @@ from gradsieve_hvd.control.reporter_clock import StepClock
 from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.transport.messages import Messages, Replies
 
-_MOST_STEPS = 1000
+_MOST_STEPS = 200
 
 
 def join(name: str, messages: Messages, steering: Steering) -> PlanExchange:
@@ -31,13 +31,23 @@ def join(name: str, messages: Messages, steering: Steering) -> PlanExchange:
     return PlanExchange(name, messages, steering, reporter)
 
 
+def steps_to_next(step_seconds: float, last: int) -> int:
+    """Return after how many steps a message follows one that came ``last`` steps after its predecessor.
+
+    About two seconds' worth of steps of ``step_seconds``, but at most twice as many as ``last``: a mean over
+    few steps says little of those to come. A first step of 14 ms, before the loop's own work begins, would
+    put the next message 140 steps off, which are minutes where a step takes a second.
+    """
+    return min(max(round(SECONDS / step_seconds), 2), 2 * last, _MOST_STEPS)
+
+
 class PlanExchange:
     """One optimizer's part in it, on every rank.
 
     1. The first message starts after the first step. It travels with the gradients of the next one, so that
        nobody waits for it, and is read after that step, by all ranks alike.
     2. Rank 0's part holds its newest plan, which all ranks follow from then on, and after how many steps the
-       next message starts: about two seconds' worth.
+       next message starts (`steps_to_next`).
     3. The others' parts hold their step times, of which rank 0 makes a telemetry sample.
 
     name: tells several optimizers' messages apart. steering: is given the plan to follow. reporter: on rank 0
@@ -53,7 +63,7 @@ class PlanExchange:
         self._messages = messages
         self._reporter = reporter
         self._host = os.environ.get(names.HOST) or socket.gethostname()
-        self._steps_left = 1  # until the next message starts; the same on all ranks
+        self._steps_left = self._interval = 1  # until the next message starts; the same on all ranks
         self._under_way: Replies | None = None
 
     def after_step(self, step: int, sent: StepStatistics) -> None:
@@ -85,12 +95,12 @@ class PlanExchange:
             "density": sent.density,
         }
         if self._reporter is not None:
-            steps = min(max(round(SECONDS / times.seconds), 2), _MOST_STEPS)
+            steps = steps_to_next(times.seconds, self._interval)
             part |= {"plan": dict(self._reporter.plan.fields), "next": steps}
         return part
 
     def _read(self, step: int, parts: list[dict[str, Any]]) -> None:
-        self._steps_left = parts[0]["next"]
+        self._steps_left = self._interval = parts[0]["next"]
         new = Plan.read(parts[0]["plan"])
         if self._reporter is not None:
             self._reporter.sample = self._sample(step, parts)
