@@ -41,6 +41,10 @@ class ClippedFeedback:
         """See :class:`gradsieve.residual.ErrorFeedback`."""
         self._inner.keep(selection, sent)
 
+    def leave(self, rest: Tensor) -> None:
+        """See :class:`gradsieve.residual.ErrorFeedback`."""
+        self._inner.leave(rest)
+
     def reclaim(self, rejected: SparseGradient) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`."""
         self._inner.reclaim(rejected)

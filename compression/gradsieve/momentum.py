@@ -127,6 +127,11 @@ class MomentumFeedback:
         self._inner.keep(selection, sent)
         self._velocity.keep(selection.indices if self._masking else None)
 
+    def leave(self, rest: Tensor) -> None:
+        """See :class:`gradsieve.residual.ErrorFeedback`. With masking all velocities are forgotten."""
+        self._inner.leave(rest)
+        self._velocity.keep(torch.arange(rest.numel(), device=rest.device) if self._masking else None)
+
     def reclaim(self, rejected: SparseGradient) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`. Velocities that were forgotten stay forgotten."""
         self._inner.reclaim(rejected)

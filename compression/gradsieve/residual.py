@@ -34,8 +34,15 @@ class ErrorFeedback(Protocol):
         """Note that ``sent`` (fp32 [K]) of the accumulated gradient is on its way."""
         ...
 
+    def leave(self, rest: Tensor) -> None:
+        """Note that all of the accumulated gradient is on its way but for ``rest`` (fp32 [N], copied)."""
+        ...
+
     def reclaim(self, rejected: SparseGradient) -> None:
-        """Take back what was kept as sent in this step and did not arrive; after ``keep``, before the end."""
+        """Take back what was kept as sent in this step and did not arrive; after ``keep``, before the end.
+
+        Where nothing was begun, as the tensor takes no part, it is what the way dropped of the others' sum.
+        """
         ...
 
     def commit(self) -> None:
@@ -90,8 +97,14 @@ class Residual(TwoBuffers):
         self._accumulated.leave_rest(selection, sent)
         self._open = True
 
+    def leave(self, rest: Tensor) -> None:
+        """Make ``rest`` the pending residual."""
+        self._pending.copy_(rest)
+        self._open = True
+
     def reclaim(self, rejected: SparseGradient) -> None:
         """Add what did not arrive to the pending residual."""
+        self._open_unchanged()
         self._pending.index_add_(0, rejected.indices, rejected.values)
 
     def waiting(self) -> float:
@@ -127,6 +140,9 @@ class NoResidual:
         return as_accumulated(flat if unscale == 1.0 else flat * unscale)
 
     def keep(self, selection: Selection, sent: Tensor) -> None:
+        """Do nothing."""
+
+    def leave(self, rest: Tensor) -> None:
         """Do nothing."""
 
     def reclaim(self, rejected: SparseGradient) -> None:

@@ -54,8 +54,14 @@ class RoundedResidual(TwoBuffers):
         self._pending.copy_(self._accumulated.tensor().clamp_(-_LARGEST, _LARGEST))
         self._open = True
 
+    def leave(self, rest: Tensor) -> None:
+        """Make ``rest``, rounded, the pending residual."""
+        self._pending.copy_(rest.clamp(-_LARGEST, _LARGEST))
+        self._open = True
+
     def reclaim(self, rejected: SparseGradient) -> None:
         """Add what did not arrive to the pending residual, rounded."""
+        self._open_unchanged()
         total = self._pending[rejected.indices].float() + rejected.values
         self._pending[rejected.indices] = total.clamp_(-_LARGEST, _LARGEST).to(torch.bfloat16)
 

@@ -32,6 +32,12 @@ class TwoBuffers:
         """Drop the step; nothing happens when there is none."""
         self._open = False
 
+    def _open_unchanged(self) -> None:
+        """Begin a step that has changed nothing yet, unless there is one."""
+        if not self._open:
+            self._pending.copy_(self._committed)
+        self._open = True
+
     def _saved(self, state: dict[str, Any], field: str, advice: str = "") -> Tensor:
         """Return what a saved state holds for these buffers.
 

@@ -48,6 +48,30 @@ def test_a_step_that_is_rolled_back_reclaims_nothing(kind):
     assert torch.equal(layer.state_dict()["feedback"]["residual"], before)
 
 
+@kinds
+def test_a_tensor_that_takes_no_part_takes_over_what_the_way_dropped_of_the_others_sum(kind):
+    layer = gradsieve.LayerCompressor(KINDS[kind], ELEMENTS)
+    dropped = half_of(layer.select(gradient(1), step=0))
+    layer.commit()
+    before = layer.state_dict()["feedback"]["residual"].float()
+    layer.abstain()
+    layer.reclaim(dropped)
+    layer.commit()
+    assert torch.equal(layer.state_dict()["feedback"]["residual"].float(), before + dropped.dense())
+
+
+@kinds
+def test_what_is_left_of_a_gradient_that_was_sent_whole_joins_the_next_one(kind):
+    feedback = KINDS[kind].feedback(ELEMENTS, "cpu")
+    feedback.begin(gradient(1))
+    feedback.leave(gradient(2))
+    feedback.rollback()
+    feedback.begin(gradient(1))
+    feedback.leave(gradient(2))
+    feedback.commit()
+    assert torch.equal(feedback.begin(gradient(3)).tensor(), gradient(2) + gradient(3))
+
+
 def test_without_error_feedback_it_is_lost_as_everything_else_that_is_not_sent():
     layer = gradsieve.LayerCompressor(
         gradsieve.Compression.topk(density=0.05, error_feedback=False), ELEMENTS

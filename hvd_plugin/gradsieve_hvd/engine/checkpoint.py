@@ -34,9 +34,9 @@ def state_of(reducer: Reducer) -> dict[str, Any]:
         "size": reducer.messages.size,
         "step": reducer.step,
         "layers": {
-            state.name: state.layer.state_dict()
+            state.name: state.compressor.state_dict()
             for state in reducer.states.values()
-            if state.layer is not None
+            if state.compressor is not None
         },
         "dense": {
             state.name: state.velocity.state_dict()
@@ -60,7 +60,7 @@ def prepare(reducer: Reducer, state: Mapping[str, Any], residuals: bool) -> Call
         ConfigurationError: the state is of another version, or does not fit the model or the settings.
     """
     _check_version(state)
-    config, policy = reducer.settings.config, reducer.new_policy()
+    policy = reducer.new_policy()
     step, dense = saved.count(state, "step"), saved.mapping(state, "dense")
     layers: Mapping[str, Any] = {}
     if residuals:
@@ -71,24 +71,24 @@ def prepare(reducer: Reducer, state: Mapping[str, Any], residuals: bool) -> Call
             saved.require_fields(velocity, "velocity")
     named = dict(reducer.named_parameters())
     names = matching([*layers, *dense], named)
-    loaded: list[ParameterState] = []
-    for kind, states in (("layer", layers), ("velocity", dense)):
+    loaded: dict[str, ParameterState] = {}
+    for kind, attribute, states in (("layer", "compressor", layers), ("velocity", "velocity", dense)):
         for name, part_state in states.items():
             present = names.get(name)
-            kept = None if present is None else ParameterState.of(present, named[present], config, policy)
-            part = getattr(kept, kind, None)
-            if kept is None or part is None:
+            if present is not None and present not in loaded:
+                loaded[present] = reducer.new_state(present, named[present], policy)
+            part = None if present is None else getattr(loaded[present], attribute)
+            if part is None:
                 raise ConfigurationError(
                     f"residual state holds the {kind} of '{name}', which this optimizer does not keep; is it "
                     "of another model or another compression?"
                 )
             with _naming(name):
                 part.load_state_dict(part_state)
-            loaded.append(kept)
     clipping = reducer.clipping.prepare(state.get("clipping"))
 
     def take_over() -> None:
-        reducer.replace(loaded, policy, step)
+        reducer.replace(list(loaded.values()), policy, step)
         clipping()
 
     return take_over

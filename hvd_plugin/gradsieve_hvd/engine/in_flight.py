@@ -56,7 +56,7 @@ class InFlightCheck:
     def begin(self, state: ParameterState, gradient: Tensor) -> None:
         """A gradient's exchange has begun."""
         norm = None
-        if not self._probed and state.layer is not None:
+        if not self._probed and state.compressor is not None:
             self._probed, norm = True, _norm_of_part(gradient)
         self._open[state.name] = _Begun(state, gradient, _changes(gradient), norm)
 

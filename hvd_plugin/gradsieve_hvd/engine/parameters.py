@@ -12,6 +12,8 @@ from torch.nn import Parameter
 
 from gradsieve import CompressionConfig, LayerCompressor, Policy, Velocity
 
+from .factored_layer import FactoredLayer
+
 _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -27,7 +29,8 @@ class Phase(Enum):
 class ParameterState:
     """One parameter: its name, how its gradient travels and where it stands.
 
-    layer: None if its gradient travels dense. velocity: what momentum correction keeps for it there.
+    layer: if entries of its gradient are selected. factored: if it travels as two factors. velocity: what
+    momentum correction keeps for it if it travels dense.
     held: frozen, and no rank sent anything, so that it must not be updated. scale: the factor (of a loss
     scaler) in the gradient that is under way. sum: the gradient that the last exchange left behind.
     """
@@ -35,6 +38,7 @@ class ParameterState:
     name: str
     parameter: Parameter
     layer: LayerCompressor | None = None
+    factored: FactoredLayer | None = None
     velocity: Velocity | None = None
     phase: Phase = Phase.IDLE
     held: bool = False
@@ -48,10 +52,21 @@ class ParameterState:
         if compresses(config, name, parameter):
             part = policy.layer(name, elements)
             return cls(name, parameter, LayerCompressor(config, elements, device, name, part))
+        return cls.dense(name, parameter, config)
+
+    @classmethod
+    def dense(cls, name: str, parameter: Parameter, config: CompressionConfig) -> ParameterState:
+        """Return the state of a parameter whose gradient travels whole, as of before its first step."""
         if config.momentum is None:
             return cls(name, parameter)
         dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
-        return cls(name, parameter, velocity=Velocity(config.momentum.momentum, elements, device, dtype))
+        velocity = Velocity(config.momentum.momentum, parameter.numel(), parameter.device, dtype)
+        return cls(name, parameter, velocity=velocity)
+
+    @property
+    def compressor(self) -> LayerCompressor | FactoredLayer | None:
+        """What keeps its residual; None if its gradient travels dense."""
+        return self.layer or self.factored
 
     @property
     def frozen(self) -> bool:
@@ -71,14 +86,14 @@ class ParameterState:
     def commit(self) -> None:
         """The optimizer has stepped."""
         self.phase, self.held = Phase.IDLE, False
-        for part in (self.layer, self.velocity):
+        for part in (self.compressor, self.velocity):
             if part is not None:
                 part.commit()
 
     def rollback(self) -> None:
         """The optimizer is not going to step."""
         self.phase, self.held = Phase.IDLE, False
-        for part in (self.layer, self.velocity):
+        for part in (self.compressor, self.velocity):
             if part is not None:
                 part.rollback()
 

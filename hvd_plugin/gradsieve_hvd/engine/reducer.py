@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradsieve import Policy, Steering
+from gradsieve import CompressionConfig, Policy, Steering
 from gradsieve_hvd.transport.messages import Messages
 
 from .agreed_clipping import AgreedClipping
@@ -36,6 +36,9 @@ from .weights_check import WeightsCheck
 NamedParameters = Callable[[], Sequence[tuple[str, Parameter]]]
 """Returns all parameters whose gradients are reduced, sorted by name; they may become more."""
 
+NewState = Callable[[str, Parameter, CompressionConfig, Policy], ParameterState]
+"""Returns what is kept of a parameter, as of before its first step."""
+
 
 class Reducer:
     """What one rank keeps of one optimizer's gradients, and where the step over them stands.
@@ -46,6 +49,7 @@ class Reducer:
         messages: to the other ranks.
         averages: whether gradients are averaged over the ranks, rather than summed.
         steering: the plan that the policy follows; None for none.
+        new_state: makes what is kept of a parameter.
 
     observers: are told what happens. counter: of bytes. states: by name, from their first gradients on.
     step: optimizer steps that were really taken, the clock of density warm-up, equal on all ranks. number:
@@ -62,6 +66,7 @@ class Reducer:
         *,
         averages: bool,
         steering: Steering | None = None,
+        new_state: NewState = ParameterState.of,
     ) -> None:
         self.settings, self.named_parameters, self.messages = settings, named_parameters, messages
         self.averages = averages
@@ -76,7 +81,7 @@ class Reducer:
         self.clipping = AgreedClipping(settings, named_parameters, messages, averages=averages)
         self.clipping_watch = ClippingWatch()
         self._weights_check = WeightsCheck(named_parameters, messages, settings.check_weights_every)
-        self._steering = steering
+        self._steering, self._new_state = steering, new_state
         self.policy = self.new_policy()
 
     def _observe_exchange(self, seconds: float, size: int) -> None:
@@ -131,8 +136,12 @@ class Reducer:
     def state_of(self, name: str, parameter: Parameter) -> ParameterState:
         """Return what is kept of a parameter."""
         if name not in self.states:
-            self.states[name] = ParameterState.of(name, parameter, self.settings.config, self.policy)
+            self.states[name] = self.new_state(name, parameter, self.policy)
         return self.states[name]
+
+    def new_state(self, name: str, parameter: Parameter, policy: Policy) -> ParameterState:
+        """Return what is kept of a parameter, as of before its first step."""
+        return self._new_state(name, parameter, self.settings.config, policy)
 
     def begin_round(self) -> None:
         """A gradient is about to be exchanged; further calls in the same step do nothing."""
@@ -222,7 +231,7 @@ class Reducer:
     def waiting(self) -> dict[str, float]:
         """Return the L2 norms of what waits in the residuals of frozen parameters, by name."""
         return {
-            state.name: state.layer.waiting()
+            state.name: state.compressor.waiting()
             for state in self.states.values()
-            if state.frozen and state.layer is not None
+            if state.frozen and state.compressor is not None
         }

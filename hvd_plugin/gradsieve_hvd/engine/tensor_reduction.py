@@ -8,6 +8,7 @@ from torch import Tensor
 from gradsieve import LayerCompressor, Payload, SparseGradient
 from gradsieve.kernels.magnitude import all_finite
 
+from .factored_layer import FactoredLayer
 from .observer import Submitted
 from .parameters import ParameterState, Phase
 from .reducer import Reducer
@@ -34,7 +35,7 @@ class TensorReduction:
         """Return what is sent of a gradient to be compressed, uint8 [bytes]: clip it, add the residual,
         select, encode.
         """
-        factor = self._begin_sparse(state, gradient)
+        factor = self._begin_compressed(state, gradient)
         if factor is None:
             payload = layer.abstain()
         else:
@@ -48,7 +49,7 @@ class TensorReduction:
         """Return what is to be sent of a gradient to be compressed, on its device: clip it, add the residual,
         select. None for a refusal.
         """
-        factor = self._begin_sparse(state, gradient)
+        factor = self._begin_compressed(state, gradient)
         if factor is None:
             layer.abstain()
             sent: SparseGradient | None = SparseGradient.nothing(gradient.numel(), gradient.device)
@@ -59,7 +60,19 @@ class TensorReduction:
         self._submitted_sparse(state, layer, gradient, 0)
         return sent
 
-    def _begin_sparse(self, state: ParameterState, gradient: Tensor) -> float | None:
+    def begin_factored(self, state: ParameterState, layer: FactoredLayer, gradient: Tensor) -> Tensor:
+        """Return what an exchange of low rank is to sum (fp32 [N], flat): the clipped gradient and the
+        residual. It is valid until another one begins.
+        """
+        factor = self._begin_compressed(state, gradient)
+        sent = layer.abstain() if factor is None else layer.begin(gradient, factor)
+        if not all_finite(sent):
+            self._reducer.nonfinite.add_local(state.name)
+        size = gradient.numel() * gradient.element_size()
+        self._reducer.observers.submitted(Submitted(state.name, size, 0))
+        return sent
+
+    def _begin_compressed(self, state: ParameterState, gradient: Tensor) -> float | None:
         """Return what takes the loss scale out of a gradient and clips it; None if it is frozen."""
         own_memory(gradient)
         state.phase, state.scale = Phase.IN_FLIGHT, self._reducer.settings.loss_scale()
@@ -114,11 +127,31 @@ class TensorReduction:
 
         rejected: what the way took of this rank's part, or of the sum; it returns to the residual.
         """
+        if total is not None and rejected.count and state.layer is not None:
+            state.layer.reclaim(rejected.to(gradient.device))
+        self._end_compressed(state, total, gradient)
+
+    def end_factored(
+        self,
+        state: ParameterState,
+        layer: FactoredLayer,
+        total: Tensor | None,
+        rejected: Tensor | None,
+        factor: Tensor,
+        gradient: Tensor,
+    ) -> None:
+        """Overwrite ``gradient`` as `end_sum` does.
+
+        rejected: fp32 [N], the new residual; None with a refusal. factor: to begin the next exchange with.
+        """
+        if total is not None and rejected is not None:
+            layer.end(rejected.to(gradient.device), factor)
+        self._end_compressed(state, total, gradient)
+
+    def _end_compressed(self, state: ParameterState, total: Tensor | None, gradient: Tensor) -> None:
         if total is None:
             gradient.fill_(torch.nan)
         else:
-            if rejected.count and state.layer is not None:
-                state.layer.reclaim(rejected.to(gradient.device))
             state.held = state.frozen and not bool(total.any())
             factor = state.scale / (self._reducer.messages.size if self._reducer.averages else 1)
             if gradient.dtype == total.dtype and gradient.device == total.device and gradient.is_contiguous():

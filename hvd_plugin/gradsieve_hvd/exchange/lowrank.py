@@ -162,6 +162,14 @@ def _parts(shapes: Sequence[Sequence[int]], rank: int) -> Iterator[_Part]:
     for shape, count, stop in zip(shapes, elements, itertools.accumulate(elements), strict=True):
         rows = shape[0] if len(shape) > 1 else 1
         columns = count // rows if rows else 0
-        columns_kept = min(rank, rows, columns)
-        pays = len(shape) > 1 and columns_kept * (rows + columns) < count
-        yield _Part(stop - count, stop, rows, columns, columns_kept if pays else 0)
+        factor = factor_shape(shape, rank)
+        yield _Part(stop - count, stop, rows, columns, factor[0] if factor else 0)
+
+
+def factor_shape(shape: Sequence[int], rank: int) -> tuple[int, int] | None:
+    """Return the shape of the factor Q of a tensor of a shape; None if it travels as it is."""
+    if len(shape) < 2 or not math.prod(shape):
+        return None
+    rows, columns = shape[0], math.prod(shape[1:])
+    kept = min(rank, rows, columns)
+    return (kept, columns) if kept * (rows + columns) < rows * columns else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from gradsieve.codec import Label
 from gradsieve.density import entries_to_keep
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.engine.parameters import ParameterState
-from gradsieve_hvd.exchange import BucketExchange, Exchange, Exchanged, Reduced
+from gradsieve_hvd.exchange import BucketExchange, Exchange, Exchanged, LowRankExchange, Reduced
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.framed import FramedTransport
 
@@ -106,6 +107,60 @@ class SparseBucket:
         return starts
 
 
+class FactoredBucket:
+    """Gradients of several matrices, exchanged as two thin factors each.
+
+    Args:
+        name: see `SparseBucket`.
+        shapes: by name, in the order in which the tensors lie in the bucket.
+        rank: columns of the factors.
+    """
+
+    def __init__(self, name: str, shapes: Mapping[str, Sequence[int]], rank: int) -> None:
+        self.name = name
+        self.sizes = {each: math.prod(shape) for each, shape in shapes.items()}
+        self._exchange = LowRankExchange([*shapes.values()], rank)
+        self._first: list[Tensor] = self._exchange.state_dict()["factors"]
+        self._parts: dict[str, Tensor] = {}
+        self._factors: dict[str, Tensor | None] = {}
+
+    def put(self, name: str, part: Tensor, factor: Tensor | None) -> None:
+        """Add a tensor's gradient (fp32 [N], copied) and the factor that its last exchange left, if any."""
+        self._parts[name] = part.to("cpu", copy=True)
+        self._factors[name] = factor
+
+    @property
+    def full(self) -> bool:
+        """Whether all tensors are there."""
+        return len(self._parts) == len(self.sizes)
+
+    def work(self, ready_seconds: float) -> Callable[[Transport], Reduced]:  # noqa: ARG002 - no frame
+        """Return what is to be done in the exchange's thread, and forget the gradients."""
+        parts, self._parts = self._parts, {}
+        known = [self._factors[name] for name in self.sizes]
+        factors = [first if own is None else own for own, first in zip(known, self._first, strict=True)]
+
+        def work(transport: Transport) -> Reduced:
+            self._exchange.load_state_dict({"factors": factors})
+            return self._exchange.exchange(torch.cat([parts[name] for name in self.sizes]), transport)
+
+        return work
+
+    def split(self, reduced: Reduced) -> list[tuple[str, Tensor, Tensor | None, Tensor]]:
+        """Return each tensor's part of the total and of what was rejected (views; None if a rank refused),
+        and its new factor.
+        """
+        sizes = list(self.sizes.values())
+        nothing = [None] * len(sizes)
+        rejected = nothing if reduced.rejected is None else reduced.rejected.split(sizes)
+        factors = self._exchange.state_dict()["factors"]
+        return list(zip(self.sizes, reduced.total.split(sizes), rejected, factors, strict=True))
+
+    def discard(self) -> None:
+        """Forget the gradients."""
+        self._parts = {}
+
+
 class DenseBucket:
     """Gradients that are not compressed, exchanged whole.
 
@@ -149,3 +204,6 @@ class DenseBucket:
     def discard(self) -> None:
         """Forget the gradients."""
         self._parts = {}
+
+
+Bucket = SparseBucket | FactoredBucket | DenseBucket

@@ -126,6 +126,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     process_set: Any = None,
     *,
     exchange: ExchangeName = "allgather",
+    rank: int | None = None,
     transport: Transport | None = None,
 ) -> Any:
     """Return ``optimizer`` as one that applies the mean of all ranks' gradients.
@@ -146,8 +147,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         process_set: Horovod's, for ranks that talk through Horovod; None for all ranks.
         exchange: "allgather": every rank sends its entries to all; for few ranks. "ring": sums travel around
             a ring (method C). "scatter": every rank sums a part and selects again, so that as many entries
-            are applied as one rank selects; for many ranks. "dense", "fp16", "bf16": nothing is compressed,
-            all of it travels in that type (fp32 for "dense").
+            are applied as one rank selects; for many ranks. "lowrank": matrices travel as two thin factors
+            (PowerSGD), and nothing is selected: of ``compression`` hold min_elements, error_feedback,
+            residual_dtype, momentum, clip_norm and what does not concern selection. "dense", "fp16",
+            "bf16": nothing is compressed, all of it travels in that type (fp32 for "dense").
+        rank: columns of the factors of "lowrank", 1 to 8; None for 4.
         transport: to the other ranks, for this optimizer alone; None for the best one among Horovod's ranks
             (see `choose_transport`), which all of them choose together, here.
 
@@ -155,7 +159,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         ConfigurationError: a setting is not allowed, parameters are not named, or momentum would be applied
             twice.
     """
-    path = path_named(exchange)
+    path = path_named(exchange, rank)
     settings = path.applied_to(_settings(compression))
     if groups is not None:
         raise ConfigurationError(
@@ -175,7 +179,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         averages=averages,
         passes=backward_passes_per_step,
         sparse_as_dense=sparse_as_dense,
-        compared={"op": "Average" if averages else "Sum", "exchange": exchange},
+        compared={"op": "Average" if averages else "Sum", "exchange": exchange, "rank": path.rank},
         steering=Steering() if transport is None and process_set is None and has_coordinator() else None,
     )
     made: Any = object.__new__(_derived(type(optimizer)))

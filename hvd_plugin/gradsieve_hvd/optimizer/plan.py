@@ -9,12 +9,11 @@ import torch
 from torch.nn import Parameter
 
 from gradsieve import CompressionConfig
-from gradsieve_hvd.engine.parameters import compresses
 from gradsieve_hvd.exchange import BucketExchange, DenseExchange
 from gradsieve_hvd.exchange.wide import WideExchange
 from gradsieve_hvd.transport.messages import Messages
 
-from .buckets import DenseBucket, SparseBucket, cut_into_buckets
+from .buckets import Bucket, DenseBucket, FactoredBucket, SparseBucket, cut_into_buckets
 from .paths import Path
 
 BUCKET_ELEMENTS = 1 << 20
@@ -32,6 +31,8 @@ class BucketPlan:
     Args:
         config: says which are compressed; the others travel in dense buckets, last.
         path: how they travel; fp64 gradients travel as they are.
+
+    sparse, factored, dense: buckets of each kind, in the order in which they leave.
     """
 
     def __init__(
@@ -41,19 +42,20 @@ class BucketPlan:
     ) -> None:
         self._config, self._path = config, path
         self.sparse: list[SparseBucket] = []
+        self.factored: list[FactoredBucket] = []
         self.dense: list[DenseBucket] = []
         self._epoch = 0
         self._ready: list[str] | None = []
-        self._bucket_of: dict[str, SparseBucket | DenseBucket] = {}
+        self._bucket_of: dict[str, Bucket] = {}
 
-    def bucket_of(self, name: str) -> SparseBucket | DenseBucket:
+    def bucket_of(self, name: str) -> Bucket:
         """Return the bucket that a tensor travels in."""
         return self._bucket_of[name]
 
     @property
-    def buckets(self) -> list[SparseBucket | DenseBucket]:
+    def buckets(self) -> list[Bucket]:
         """All, in the order in which they leave."""
-        return [*self.sparse, *self.dense]
+        return [*self.sparse, *self.factored, *self.dense]
 
     @property
     def names(self) -> set[str]:
@@ -62,25 +64,33 @@ class BucketPlan:
 
     def extend(self, parameters: Mapping[str, Parameter]) -> None:
         """Give new tensors buckets; ``parameters`` in the order in which they are expected to be ready."""
-        sparse = {name: p.numel() for name, p in parameters.items() if compresses(self._config, name, p)}
+        config, path = self._config, self._path
+        sparse = {name: p.numel() for name, p in parameters.items() if path.selects(config, name, p)}
         for names in cut_into_buckets(sparse, BUCKET_ELEMENTS):
-            assert self._path.sparse is not None, "without it nothing is compressed"
+            assert path.sparse is not None, "without it nothing is selected"
             bucket = SparseBucket(
                 f"bucket {len(self.sparse)}",
                 {name: sparse[name] for name in names},
-                self._path.sparse(self._config.value_dtype),
-                bounded=self._path.bounded,
+                path.sparse(config.value_dtype),
+                bounded=path.bounded,
                 epoch=self._epoch,
             )
             self.sparse.append(bucket)
             self._bucket_of |= dict.fromkeys(names, bucket)
-        whole = {name: p for name, p in parameters.items() if name not in sparse}
+        factored = {name: p for name, p in parameters.items() if path.factor_of(config, name, p)}
+        sizes = {name: p.numel() for name, p in factored.items()}
+        for names in cut_into_buckets(sizes, BUCKET_ELEMENTS):
+            shapes = {name: factored[name].shape for name in names}
+            factors = FactoredBucket(f"bucket {len(self.factored)}", shapes, path.rank)
+            self.factored.append(factors)
+            self._bucket_of |= dict.fromkeys(names, factors)
+        whole = {name: p for name, p in parameters.items() if name not in sparse and name not in factored}
         wide = {name: p.numel() for name, p in whole.items() if p.dtype == torch.float64}
         for names in cut_into_buckets(wide, BUCKET_ELEMENTS):
             self._add_dense({name: wide[name] for name in names}, torch.float64, WideExchange())
         others = {name: p.numel() for name, p in whole.items() if name not in wide}
         for names in cut_into_buckets(others, BUCKET_ELEMENTS):
-            dense = DenseExchange(self._path.dense)
+            dense = DenseExchange(path.dense)
             self._add_dense({name: others[name] for name in names}, torch.float32, dense)
 
     def _add_dense(self, sizes: Mapping[str, int], dtype: torch.dtype, exchange: BucketExchange) -> None:
@@ -105,7 +115,7 @@ class BucketPlan:
         self._ready, self._epoch = None, self._epoch + 1
         order = {name: place for place, name in enumerate(json.loads(told[0]))}
         by_readiness = sorted(parameters, key=lambda name: order.get(name, len(order)))
-        self.sparse, self.dense, self._bucket_of = [], [], {}
+        self.sparse, self.factored, self.dense, self._bucket_of = [], [], [], {}
         self.extend({name: parameters[name] for name in by_readiness})
 
     def discard(self) -> None:

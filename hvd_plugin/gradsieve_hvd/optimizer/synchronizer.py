@@ -30,7 +30,7 @@ from gradsieve_hvd.engine.tensor_reduction import TensorReduction
 from gradsieve_hvd.engine.tensors import require_known_dtype
 from gradsieve_hvd.transport.base import Transport
 
-from .buckets import DenseBucket, SparseBucket
+from .buckets import Bucket, DenseBucket, FactoredBucket
 from .exchange_thread import ExchangeThread, Pending
 from .messages import ThreadMessages
 from .paths import Path
@@ -39,7 +39,7 @@ from .plan import BucketPlan, expected_order
 if TYPE_CHECKING:
     from gradsieve_hvd.control.plan_exchange import PlanExchange
 
-_Launched = tuple[SparseBucket | DenseBucket, Pending[Any]]
+_Launched = tuple[Bucket, Pending[Any]]
 
 
 class Synchronizer:
@@ -80,10 +80,17 @@ class Synchronizer:
         self.messages = ThreadMessages(self._thread)
         self._steering = steering
         self._control: PlanExchange | None = None
-        self.reducer = Reducer(settings, self._sorted, self.messages, averages=averages, steering=steering)
+        self.reducer = Reducer(
+            settings,
+            self._sorted,
+            self.messages,
+            averages=averages,
+            steering=steering,
+            new_state=path.new_state,
+        )
         self._tensors = TensorReduction(self.reducer)
         self._plan = BucketPlan(settings.config, path)
-        self._compared, self._compresses = compared, path.sparse is not None
+        self._compared, self._compresses = compared, path.compresses
         self.passes = passes
         self._sparse_as_dense = sparse_as_dense
         self._passes_left: dict[str, int] = {}
@@ -202,8 +209,12 @@ class Synchronizer:
         if isinstance(bucket, DenseBucket):
             factor = self._tensors.begin_dense(state, gradient)
             bucket.put(name, gradient if factor == 1.0 else gradient * factor)
+        elif isinstance(bucket, FactoredBucket):
+            assert state.factored is not None, "the plan and the states ask the same path"
+            given = self._tensors.begin_factored(state, state.factored, gradient)
+            bucket.put(name, given, state.factored.factor)
         else:
-            assert state.layer is not None, "the plan and the states ask the same configuration"
+            assert state.layer is not None, "the plan and the states ask the same path"
             bucket.put(state, self._tensors.select(state, state.layer, gradient))
 
     def _launch_full(self) -> None:
@@ -248,7 +259,7 @@ class Synchronizer:
             raise
         self._end_round()
 
-    def _finish(self, bucket: SparseBucket | DenseBucket, pending: Pending[Any]) -> None:
+    def _finish(self, bucket: Bucket, pending: Pending[Any]) -> None:
         """Wait for a bucket and overwrite the gradients of its tensors with the sums."""
         result = pending.wait()
         if isinstance(bucket, DenseBucket):
@@ -266,6 +277,13 @@ class Synchronizer:
         self.reducer.observers.arrived(bucket.name, pending.received_bytes)
         if result.refused:
             self.reducer.nonfinite.add_refused(list(bucket.sizes))
+        if isinstance(bucket, FactoredBucket):
+            for name, total, left, factor in bucket.split(result):
+                state, summed = self.reducer.states[name], None if result.refused else total
+                assert state.factored is not None, "it was put into the bucket"
+                self._in_flight.end(state)
+                self._tensors.end_factored(state, state.factored, summed, left, factor, self._ready[name])
+            return
         for name, total, rejected in bucket.split(result):
             state = self.reducer.states[name]
             self._in_flight.end(state)

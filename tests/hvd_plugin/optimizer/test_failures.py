@@ -16,7 +16,7 @@ import gradsieve_hvd
 from gradsieve.errors import ConfigurationError, ExchangeError, NonFiniteGradient, RankMismatch
 from gradsieve_hvd.transport.threads import run_ranks
 
-EXCHANGES = ("allgather", "ring", "scatter")
+EXCHANGES = ("allgather", "ring", "scatter", "lowrank")
 
 
 def step(rank: ThreadRank, number: int = 0, factor: float = 1.0) -> None:
@@ -163,6 +163,8 @@ def test_weights_that_drift_apart_are_found():
         ({"exchange": "pigeon"}, "'allgather', 'ring', 'scatter'"),
         ({"op": "product"}, "averaged or summed"),
         ({"groups": 2}, "buckets"),
+        ({"rank": 2}, "exchange='lowrank'"),
+        ({"exchange": "lowrank", "rank": 9}, "1 to 8"),
         ({"compression": "laplace"}, "expected one of gradsieve_hvd.Compression"),
     ],
 )

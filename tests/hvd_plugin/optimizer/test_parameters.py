@@ -154,7 +154,8 @@ def test_half_precision_and_double_precision_are_exchanged(dtype):
     assert all(weight.dtype == dtype for weight in results[0])
 
 
-def test_a_training_goes_on_from_checkpoints_as_if_it_had_not_stopped():
+@pytest.mark.parametrize("exchange", ["allgather", "lowrank"])
+def test_a_training_goes_on_from_checkpoints_as_if_it_had_not_stopped(exchange):
     def whole(rank: ThreadRank) -> list[torch.Tensor]:
         for number in range(6):
             step(rank, number)
@@ -181,9 +182,27 @@ def test_a_training_goes_on_from_checkpoints_as_if_it_had_not_stopped():
             step(rank, number)
         return weights(rank.model)
 
-    expected = on_thread_ranks(RANKS, whole, optimizer=sgd)
-    on_thread_ranks(RANKS, first, optimizer=sgd)
-    assert_same(on_thread_ranks(RANKS, second, optimizer=sgd)[0], expected[0])
+    expected = on_thread_ranks(RANKS, whole, optimizer=sgd, exchange=exchange)
+    on_thread_ranks(RANKS, first, optimizer=sgd, exchange=exchange)
+    assert_same(on_thread_ranks(RANKS, second, optimizer=sgd, exchange=exchange)[0], expected[0])
+
+
+@pytest.mark.parametrize(
+    ("exchange", "rank", "complaint"),
+    [("lowrank", 2, "use the rank that it was saved with"), ("allgather", None, "'threshold'")],
+)
+def test_what_low_rank_has_saved_is_refused_by_what_could_not_use_it(exchange, rank, complaint):
+    def save(rank: ThreadRank) -> dict:
+        step(rank, 0)
+        return gradsieve_hvd.state_dict(rank.optimizer)
+
+    [saved] = on_thread_ranks(1, save, exchange="lowrank")
+
+    def load(own: ThreadRank) -> None:
+        with pytest.raises(ConfigurationError, match=complaint):
+            gradsieve_hvd.load_state_dict(own.optimizer, saved)
+
+    on_thread_ranks(1, load, exchange=exchange, rank=rank)
 
 
 def test_gradients_are_clipped_before_they_are_accumulated():

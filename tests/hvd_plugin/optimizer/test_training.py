@@ -70,6 +70,24 @@ def test_whole_gradients_train_as_one_process_on_all_data(exchange, rtol, atol):
     assert results[0][1].dense_bytes == 4 * 1430
 
 
+def test_matrices_of_low_rank_train_as_one_process_on_all_data():
+    def last(rank: ThreadRank) -> tuple[list[torch.Tensor], gradsieve_hvd.StepStatistics]:
+        return train(rank), gradsieve_hvd.statistics(rank.optimizer)
+
+    model = perceptron()
+    results = on_thread_ranks(3, last, exchange="lowrank", rank=8, compression=lossless(), optimizer=sgd)
+    for result, _ in results:
+        assert_same(result, results[0][0])
+    # Gradients of 24 samples are all but of rank 8: six steps come close.
+    apart = [(one - two).norm() for one, two in zip(results[0][0], trained_alone(3), strict=True)]
+    moved = [(one - two).norm() for one, two in zip(weights(model), trained_alone(3), strict=True)]
+    assert sum(apart) < 0.3 * sum(moved)
+    counted = results[0][1]
+    assert counted.dense_bytes == 4 * (30 + 200), "the factors of the second matrix would be larger"
+    # The first one's factors of rank 8 in a ring: 2 (P - 1) / P of their bytes, and headers.
+    assert 0 < counted.payload_bytes < 1.1 * 4 / 3 * 4 * 8 * (20 + 60)
+
+
 def test_nan_is_named_where_whole_gradients_travel_too():
     def step(rank: ThreadRank) -> None:
         loss = loss_of(rank.model, 0, rank.rank)
@@ -82,7 +100,7 @@ def test_nan_is_named_where_whole_gradients_travel_too():
     on_thread_ranks(2, step, exchange="dense")
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("exchange", [*EXCHANGES, "lowrank"])
 def test_the_same_seeds_give_the_same_bits(exchange):
     first, second = (on_thread_ranks(3, train, optimizer=sgd, exchange=exchange) for _ in range(2))
     assert_same(first[0], second[0])
@@ -186,7 +204,7 @@ def test_digits_train_on_real_ranks_as_well_as_by_the_drop_in(hvd: Any) -> None:
         return task.evaluate(model)
 
     drop_in = accuracy(lambda opt, named, comp: hvd.DistributedOptimizer(opt, named, compression=comp))
-    for exchange in EXCHANGES:
+    for exchange in (*EXCHANGES, "lowrank"):
         own = accuracy(
             lambda opt, named, comp, exchange=exchange: gradsieve_hvd.DistributedOptimizer(
                 opt, named, comp, exchange=exchange
