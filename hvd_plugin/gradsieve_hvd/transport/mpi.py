@@ -10,7 +10,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import torch
@@ -24,6 +24,7 @@ from .running_clock import RUNNING
 _TAG = 1
 _SHORTEST_NAP, _LONGEST_NAP = 50e-6, 1e-3  # seconds
 _MOVING_NAP = 100e-6  # while a message is on its way: MPI moves some 100 kB of it whenever it is asked
+_FAREWELL_SECONDS = 3.0
 _LONGEST_MESSAGE = 2**31 - 1  # MPI 3 counts bytes in an int
 Result = TypeVar("Result")
 
@@ -32,7 +33,9 @@ class MpiTransport:
     """Ranks of ``MPI.COMM_WORLD``, in a communicator that nobody else uses.
 
     Made by all of these ranks in the same order, before a thread uses another transport. It is closed when
-    the interpreter ends, before Horovod, if that was initialised first, ends MPI.
+    the interpreter ends, before Horovod, if that was initialised first, ends MPI: the first rank at which it
+    does ends it for all of them, and another may not have read yet what it was sent. So ranks that end wait
+    for each other, for some seconds.
 
     Args:
         ranks: numbers in ``COMM_WORLD``, this process's among them; None for all.
@@ -55,7 +58,7 @@ class MpiTransport:
         self._calls, self._over = threading.Lock(), ""
         self._unfinished: list[object] = []  # MPI still writes to, or reads from, their memory
         # Horovod registers its shutdown when it is initialised, and what was registered last comes first.
-        atexit.register(self.close)
+        atexit.register(self._end)
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """Send to one rank and return what another one has sent at the same time.
@@ -95,7 +98,22 @@ class MpiTransport:
         """Make a call that waits, and all later ones, raise; return when none is within MPI any more."""
         self._over = self._over or f"rank {self.rank}: the transport was closed, the program ends"
         with self._calls:
-            atexit.unregister(self.close)
+            atexit.unregister(self._end)
+
+    def _end(self) -> None:
+        """Wait until all ranks end, unless this one is within an exchange; then close."""
+        if self._calls.acquire(blocking=False):
+            try:
+                # Ranks of which one has failed, or still trains, do not meet.
+                with suppress(MPI.Exception, ExchangeError):
+                    self._require_open()
+                    together, began = self._comm.Ibarrier(), time.monotonic()
+                    while not together.Test() and time.monotonic() - began < _FAREWELL_SECONDS:
+                        time.sleep(_LONGEST_NAP)
+                        self._require_open()
+            finally:
+                self._calls.release()
+        self.close()
 
     @contextmanager
     def _within_mpi(self, where: str) -> Iterator[None]:
