@@ -22,6 +22,11 @@ class TwoBuffers:
         self._pending = torch.empty_like(self._committed)
         self._open = False
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the elements."""
+        return self._committed.dtype
+
     def commit(self) -> None:
         """Make the step final; nothing happens when there is none."""
         if self._open:

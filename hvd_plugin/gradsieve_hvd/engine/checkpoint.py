@@ -38,6 +38,7 @@ def state_of(reducer: Reducer) -> dict[str, Any]:
             for state in reducer.states.values()
             if state.compressor is not None
         },
+        # Of dense tensors, and of compressed ones whose optimizer's momentum is applied before compression.
         "dense": {
             state.name: state.velocity.state_dict()
             for state in reducer.states.values()

@@ -29,8 +29,8 @@ class Phase(Enum):
 class ParameterState:
     """One parameter: its name, how its gradient travels and where it stands.
 
-    layer: if entries of its gradient are selected. factored: if it travels as two factors. velocity: what
-    momentum correction keeps for it if it travels dense.
+    layer: if entries of its gradient are selected. factored: if it travels as two factors. velocity: of
+    momentum that is applied to it here, rather than in the layer.
     held: frozen, and no rank sent anything, so that it must not be updated. scale: the factor (of a loss
     scaler) in the gradient that is under way. sum: the gradient that the last exchange left behind.
     """

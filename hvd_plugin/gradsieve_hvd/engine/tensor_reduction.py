@@ -54,7 +54,11 @@ class TensorReduction:
             layer.abstain()
             sent: SparseGradient | None = SparseGradient.nothing(gradient.numel(), gradient.device)
         else:
-            sent = layer.select(gradient, step=self._reducer.step, unscale=factor)
+            given = gradient
+            if state.velocity is not None:
+                given, factor = state.velocity.advance(gradient, factor), 1.0
+                state.velocity.keep()
+            sent = layer.select(given, step=self._reducer.step, unscale=factor)
             if sent is None:
                 self._reducer.nonfinite.add_local(state.name)
         self._submitted_sparse(state, layer, gradient, 0)

@@ -19,6 +19,7 @@ from gradsieve_hvd.engine.supported import refuse_closure, require_no_double_mom
 from gradsieve_hvd.engine.tensors import require_known_dtype
 from gradsieve_hvd.transport.base import Transport
 
+from .momentum import TakenOverMomentum, is_to_be_taken_over
 from .paths import ExchangeName, path_named
 from .synchronizer import Synchronizer
 
@@ -63,10 +64,8 @@ class _Methods(torch.optim.Optimizer):
         refuse_closure((self, closure), {})
         if self.should_synchronize:
             self.synchronize()
-        self.synchronizer.before_update()
-        result = super(type(self), self).step()
-        self.synchronizer.after_update()
-        return result
+        with self.synchronizer.updating():
+            return super(type(self), self).step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients.
@@ -127,6 +126,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     *,
     exchange: ExchangeName = "allgather",
     rank: int | None = None,
+    momentum_correction: bool = True,
     transport: Transport | None = None,
 ) -> Any:
     """Return ``optimizer`` as one that applies the mean of all ranks' gradients.
@@ -152,6 +152,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             residual_dtype, momentum, clip_norm and what does not concern selection. "dense", "fp16",
             "bf16": nothing is compressed, all of it travels in that type (fp32 for "dense").
         rank: columns of the factors of "lowrank", 1 to 8; None for 4.
+        momentum_correction: apply the momentum and weight decay of a plain ``torch.optim.SGD`` on each rank
+            before entries are selected, rather than after; see `gradsieve_hvd.optimizer.momentum`.
         transport: to the other ranks, for this optimizer alone; None for the best one among Horovod's ranks
             (see `choose_transport`), which all of them choose together, here.
 
@@ -171,21 +173,30 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         require_known_dtype(name, parameter.dtype)
     require_no_double_momentum(optimizer, settings.config)
     averages = _averages(op)
-    synchronizer = Synchronizer(
+    used = transport or _chosen_transport(process_set, settings.timeout_seconds)
+    made: Any = object.__new__(_derived(type(optimizer)))
+    # A scheduler puts a step of its own onto an optimizer, which is not to hide ours.
+    made.__dict__.update({key: value for key, value in vars(optimizer).items() if key not in _NAMES})
+    wants = momentum_correction and path.sparse is not None
+    takes_over = wants and is_to_be_taken_over(optimizer, settings.config, used.rank)
+    made.should_synchronize = True
+    made.synchronizer = Synchronizer(
         named,
         settings,
-        transport or _chosen_transport(process_set, settings.timeout_seconds),
+        used,
         path,
         averages=averages,
         passes=backward_passes_per_step,
         sparse_as_dense=sparse_as_dense,
-        compared={"op": "Average" if averages else "Sum", "exchange": exchange, "rank": path.rank},
+        compared={
+            "op": "Average" if averages else "Sum",
+            "exchange": exchange,
+            "rank": path.rank,
+            "momentum_correction": takes_over,
+        },
+        momentum=TakenOverMomentum(made, 1 if averages else used.size) if takes_over else None,
         steering=Steering() if transport is None and process_set is None and has_coordinator() else None,
     )
-    made: Any = object.__new__(_derived(type(optimizer)))
-    # A scheduler puts a step of its own onto an optimizer, which is not to hide ours.
-    made.__dict__.update({key: value for key, value in vars(optimizer).items() if key not in _NAMES})
-    made.synchronizer, made.should_synchronize = synchronizer, True
     return made
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,10 +20,11 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.hooks import RemovableHandle
 
-from gradsieve import Steering
+from gradsieve import CompressionConfig, Policy, Steering
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.in_flight import InFlightCheck
 from gradsieve_hvd.engine.observer import Submitted
+from gradsieve_hvd.engine.parameters import ParameterState
 from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.settings_check import settings_of
@@ -33,6 +35,7 @@ from gradsieve_hvd.transport.base import Transport
 from .buckets import Bucket, DenseBucket, FactoredBucket
 from .exchange_thread import ExchangeThread, Pending
 from .messages import ThreadMessages
+from .momentum import TakenOverMomentum
 from .paths import Path
 from .plan import BucketPlan, expected_order
 
@@ -58,6 +61,7 @@ class Synchronizer:
         passes: backward passes before a gradient is ready.
         sparse_as_dense: whether sparse gradients become dense ones; else they are refused.
         compared: what else must be equal on all ranks, JSON-able.
+        momentum: the optimizer's, if it is applied here.
         steering: has the densities of the job's coordinator followed, if this optimizer serves all ranks of a
             job that has one; else None.
     """
@@ -73,9 +77,10 @@ class Synchronizer:
         passes: int,
         sparse_as_dense: bool,
         compared: dict[str, Any],
+        momentum: TakenOverMomentum | None = None,
         steering: Steering | None = None,
     ) -> None:
-        self._named = dict(named)
+        self._named, self._path, self._momentum = dict(named), path, momentum
         self._thread = ExchangeThread(transport, settings.timeout_seconds)
         self.messages = ThreadMessages(self._thread)
         self._steering = steering
@@ -86,7 +91,7 @@ class Synchronizer:
             self.messages,
             averages=averages,
             steering=steering,
-            new_state=path.new_state,
+            new_state=self._new_state,
         )
         self._tensors = TensorReduction(self.reducer)
         self._plan = BucketPlan(settings.config, path)
@@ -100,6 +105,14 @@ class Synchronizer:
         self.in_round, self._began = False, 0.0
         self._hooks: dict[str, RemovableHandle] = {}
         self._add_hooks()
+
+    def _new_state(
+        self, name: str, parameter: Parameter, config: CompressionConfig, policy: Policy
+    ) -> ParameterState:
+        state = self._path.new_state(name, parameter, config, policy)
+        if self._momentum is not None:
+            state.velocity = self._momentum.velocity(parameter, compressed=state.compressor is not None)
+        return state
 
     def _reduced(self) -> list[tuple[str, Parameter]]:
         """Parameters that take part: all but those that have been frozen from the beginning."""
@@ -172,6 +185,8 @@ class Synchronizer:
             self._compare_settings()
         new = [(name, p) for name, p in self._reduced() if name not in self._plan.names]
         self._plan.extend(expected_order(new))
+        if self._momentum is not None:
+            self._momentum.begin_round()
         self.reducer.begin_round()
         self.in_round, self._began = True, time.monotonic()
 
@@ -204,6 +219,8 @@ class Synchronizer:
             parameter.grad = parameter.grad.to_dense()
         gradient = parameter.grad
         state = self.reducer.state_of(name, parameter)
+        if self._momentum is not None and state.velocity is not None:
+            self._momentum.adopt(parameter, state.velocity, compressed=state.compressor is not None)
         self._ready[name] = gradient
         self._in_flight.begin(state, gradient)
         if isinstance(bucket, DenseBucket):
@@ -289,22 +306,19 @@ class Synchronizer:
             self._in_flight.end(state)
             self._tensors.end_sum(state, None if result.refused else total, rejected, self._ready[name])
 
-    def before_update(self) -> None:
-        """The optimizer is about to apply what ``synchronize()`` left.
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Within, the optimizer applies what ``synchronize()`` left.
 
         Raises:
             ConfigurationError: a gradient was changed while it was exchanged.
             NonFiniteGradient: on all ranks.
+            RankMismatch, ExchangeError: after the update; see `Reducer.commit`.
         """
         self._in_flight.raise_if_any()
         self.reducer.before_update()
-
-    def after_update(self) -> None:
-        """The optimizer has made the update.
-
-        Raises:
-            RankMismatch, ExchangeError: see `Reducer.commit`.
-        """
+        with nullcontext() if self._momentum is None else self._momentum.suspended():
+            yield
         if self.reducer.exchanged():
             self.reducer.commit()
             if self._control is not None:
