@@ -25,7 +25,7 @@ lowrank         2 R (n + m) (P - 1) / P a matrix   what rank R cannot say      4
 """
 
 from .allgather import AllgatherExchange
-from .base import Exchange, Exchanged
+from .base import Exchange, Exchanged, begin_exchange
 from .dense import BucketExchange, DenseExchange, Reduced
 from .lowrank import LowRankExchange
 from .ring import RingExchange
@@ -41,4 +41,5 @@ __all__ = [
     "Reduced",
     "RingExchange",
     "ScatterExchange",
+    "begin_exchange",
 ]

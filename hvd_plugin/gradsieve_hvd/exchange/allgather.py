@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gradsieve.codec import ValueDtype
 from gradsieve.sparse_gradient import SparseGradient
-from gradsieve_hvd.transport.base import Transport, allgather
+from gradsieve_hvd.transport.base import Transport, begin_allgather
 
 from .base import Coder, Exchanged, no_gradient, read, refusal, refused_block
 from .phases import phase
@@ -21,25 +23,36 @@ class AllgatherExchange:
         self._coder = Coder(value_dtype)
 
     def exchange(
+        self, gradient: SparseGradient, transport: Transport, most: int | None = None, *, refuse: bool = False
+    ) -> Exchanged:
+        """Return the sum, added up in the order of ranks; see `Exchange`. ``most`` is not looked at."""
+        return self.begin(gradient, transport, most, refuse=refuse)()
+
+    def begin(
         self,
         gradient: SparseGradient,
         transport: Transport,
         most: int | None = None,  # noqa: ARG002 - paths are exchangeable
         *,
         refuse: bool = False,
-    ) -> Exchanged:
-        """Return the sum, added up in the order of ranks; see `Exchange`. ``most`` is not looked at."""
+    ) -> Callable[[], Exchanged]:
+        """Send the gradient, and return what decodes the others' as they arrive; see `exchange`."""
         gradient, elements = gradient.cpu(), gradient.elements
         if refuse or not gradient.finite:
             message, rejected = refused_block(elements), SparseGradient.nothing(elements)
         else:
             message, rejected = self._coder.encode(gradient)
         with phase("all-gather"):
-            arrived = allgather(transport, message)
-        blocks = [read(each, elements) for each in arrived]
-        total = no_gradient(elements)
-        for block in blocks:
-            if block is None:
-                return refusal(elements)
-            total[block.indices] += block.values
-        return Exchanged(total, rejected)
+            arriving = begin_allgather(transport, message)
+
+        def finish() -> Exchanged:
+            with phase("all-gather"):
+                blocks = [read(each, elements) for each in arriving()]
+            total = no_gradient(elements)
+            for block in blocks:
+                if block is None:
+                    return refusal(elements)
+                total[block.indices] += block.values
+            return Exchanged(total, rejected)
+
+        return finish

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -50,6 +52,31 @@ class Exchange(Protocol):
             PayloadError: what another rank sent cannot be decoded.
         """
         ...
+
+
+@runtime_checkable
+class Beginning(Protocol):
+    """An `Exchange` that can send all that it sends before it has heard of another rank."""
+
+    def begin(
+        self, gradient: SparseGradient, transport: Transport, most: int | None = None, *, refuse: bool = False
+    ) -> Callable[[], Exchanged]:
+        """Send, and return what waits for the others and sums; see `Exchange.exchange`."""
+        ...
+
+
+def begin_exchange(
+    exchange: Exchange,
+    gradient: SparseGradient,
+    transport: Transport,
+    most: int | None = None,
+    *,
+    refuse: bool = False,
+) -> Callable[[], Exchanged]:
+    """Do what an exchange can do without waiting, and return what does the rest; see `Exchange.exchange`."""
+    if isinstance(exchange, Beginning):
+        return exchange.begin(gradient, transport, most, refuse=refuse)
+    return partial(exchange.exchange, gradient, transport, most, refuse=refuse)
 
 
 class Coder:

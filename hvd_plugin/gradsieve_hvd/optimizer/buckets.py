@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,9 +13,18 @@ from gradsieve.codec import Label
 from gradsieve.density import entries_to_keep
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.engine.parameters import ParameterState
-from gradsieve_hvd.exchange import BucketExchange, Exchange, Exchanged, LowRankExchange, Reduced
+from gradsieve_hvd.exchange import (
+    BucketExchange,
+    Exchange,
+    Exchanged,
+    LowRankExchange,
+    Reduced,
+    begin_exchange,
+)
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.framed import FramedTransport
+
+from .exchange_thread import Begun
 
 
 def cut_into_buckets(sizes: Mapping[str, int], limit: int) -> list[tuple[str, ...]]:
@@ -65,8 +75,8 @@ class SparseBucket:
         """Whether all tensors are there."""
         return len(self._parts) == len(self.sizes)
 
-    def work(self, ready_seconds: float) -> Callable[[Transport], Exchanged]:
-        """Return what is to be done in the exchange's thread, and forget the selections.
+    def begun(self, ready_seconds: float) -> Begun[Exchanged]:
+        """Return what begins the exchange, and forget the selections.
 
         ready_seconds: from when the round began until now; told to the other ranks.
         """
@@ -75,14 +85,14 @@ class SparseBucket:
         most, self._most = max(self._most, 1), 0
         refuse = any(part is None for part in parts.values())
 
-        def work(transport: Transport) -> Exchanged:
+        def begin(transport: Transport) -> Callable[[], Exchanged]:
             placed = [(start, part) for name, start in self._starts() if (part := parts[name]) is not None]
             gradient = SparseGradient.joined([(start, part.cpu()) for start, part in placed], self._elements)
             bound = most if self._bounded else None
             framed = FramedTransport(transport, label)
-            return self._exchange.exchange(gradient, framed, bound, refuse=refuse)
+            return begin_exchange(self._exchange, gradient, framed, bound, refuse=refuse)
 
-        return work
+        return begin
 
     def split(self, exchanged: Exchanged) -> list[tuple[str, Tensor, SparseGradient]]:
         """Return each tensor's part of the total (a view) and of what was rejected."""
@@ -134,17 +144,17 @@ class FactoredBucket:
         """Whether all tensors are there."""
         return len(self._parts) == len(self.sizes)
 
-    def work(self, ready_seconds: float) -> Callable[[Transport], Reduced]:  # noqa: ARG002 - no frame
-        """Return what is to be done in the exchange's thread, and forget the gradients."""
+    def begun(self, ready_seconds: float) -> Begun[Reduced]:  # noqa: ARG002 - no frame
+        """Return what begins the exchange, all of which waits, and forget the gradients."""
         parts, self._parts = self._parts, {}
         known = [self._factors[name] for name in self.sizes]
         factors = [first if own is None else own for own, first in zip(known, self._first, strict=True)]
 
-        def work(transport: Transport) -> Reduced:
+        def exchange(transport: Transport) -> Reduced:
             self._exchange.load_state_dict({"factors": factors})
             return self._exchange.exchange(torch.cat([parts[name] for name in self.sizes]), transport)
 
-        return work
+        return lambda transport: partial(exchange, transport)
 
     def split(self, reduced: Reduced) -> list[tuple[str, Tensor, Tensor | None, Tensor]]:
         """Return each tensor's part of the total and of what was rejected (views; None if a rank refused),
@@ -185,15 +195,15 @@ class DenseBucket:
         """Whether all tensors are there."""
         return len(self._parts) == len(self.sizes)
 
-    def work(self, ready_seconds: float) -> Callable[[Transport], Reduced]:  # noqa: ARG002 - no frame
-        """Return what is to be done in the exchange's thread, and forget the gradients."""
+    def begun(self, ready_seconds: float) -> Begun[Reduced]:  # noqa: ARG002 - no frame
+        """Return what begins the exchange, all of which waits, and forget the gradients."""
         parts, self._parts = self._parts, {}
 
-        def work(transport: Transport) -> Reduced:
+        def exchange(transport: Transport) -> Reduced:
             flat = torch.cat([parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes])
             return self._exchange.exchange(flat, transport)
 
-        return work
+        return lambda transport: partial(exchange, transport)
 
     def split(self, reduced: Reduced) -> list[tuple[str, Tensor]]:
         """Return each tensor's part of the total, a view; NaN if a rank refused."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, NoReturn, TypeVar
 
 from torch import Tensor
 
 from gradsieve.errors import ExchangeError
-from gradsieve_hvd.transport.base import AllReducing, Transport
+from gradsieve_hvd.transport.base import AllReducing, Arriving, Transport, begin_allgather
 from gradsieve_hvd.transport.running_clock import RUNNING
 
 Result = TypeVar("Result")
@@ -20,10 +22,13 @@ _LOOK_SECONDS = 1.0
 
 
 class CountedTransport:
-    """Any transport, counted: sent_bytes and received_bytes so far, messages to itself apart."""
+    """Any transport, for one exchange: allgathers have a channel of its own, and what travels is counted.
 
-    def __init__(self, inner: Transport) -> None:
-        self._inner = inner
+    sent_bytes, received_bytes: so far, messages to itself apart.
+    """
+
+    def __init__(self, inner: Transport, channel: int) -> None:
+        self._inner, self._channel = inner, channel
         self.rank, self.size = inner.rank, inner.size
         self.sent_bytes = self.received_bytes = 0
 
@@ -34,12 +39,24 @@ class CountedTransport:
         self.received_bytes += received.numel() if source != self.rank else 0
         return received
 
+    def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:  # noqa: ARG002 - has its own
+        """See `Posting`; without one, a ring hands messages on, on the average as many bytes."""
+        arriving = begin_allgather(self._inner, message, self._channel)
+        self.sent_bytes += message.numel() * (self.size - 1)
+
+        def counted() -> Iterator[Tensor]:
+            for source, received in enumerate(arriving()):
+                self.received_bytes += received.numel() if source != self.rank else 0
+                yield received
+
+        return counted
+
 
 class CountedAllReducing(CountedTransport):
     """A transport that sums by itself; its bytes are counted as those of a ring."""
 
-    def __init__(self, inner: Transport, summing: AllReducing) -> None:
-        super().__init__(inner)
+    def __init__(self, inner: Transport, summing: AllReducing, channel: int) -> None:
+        super().__init__(inner, channel)
         self._summing = summing
 
     def allreduce(self, values: Tensor) -> Tensor:
@@ -51,23 +68,29 @@ class CountedAllReducing(CountedTransport):
         return total
 
 
+Begun = Callable[[Transport], Callable[[], Result]]
+"""Begins an exchange over a transport without waiting for anyone, and returns what finishes it."""
+
+
 class Pending(Generic[Result]):
     """Work of an `ExchangeThread` under way.
 
-    sent_bytes, received_bytes: over the transport, once it is finished.
+    transport: counts its bytes.
     """
 
-    def __init__(self, work: Callable[[Transport], Result], what: str, timeout: float) -> None:
+    def __init__(
+        self, finish: Callable[[], Result], transport: CountedTransport, what: str, timeout: float
+    ) -> None:
         self.future: Future[Result] = Future()
-        self._work: Callable[[Transport], Result] | None = work
-        self.sent_bytes = self.received_bytes = 0
+        self.transport = transport
         self._what, self._timeout = what, timeout
+        self._finish: Callable[[], Result] | None = finish
 
-    def run(self, transport: Transport) -> Result:
-        """Do the work; in the thread, once, so that what it holds is let go."""
-        work, self._work = self._work, None
-        assert work is not None
-        return work(transport)
+    def finish(self) -> Result:
+        """Do the rest; in the thread, once, so that what it holds is let go."""
+        finish, self._finish = self._finish, None
+        assert finish is not None
+        return finish()
 
     @property
     def finished(self) -> bool:
@@ -94,11 +117,25 @@ class Pending(Generic[Result]):
         )
 
 
-class ExchangeThread:
-    """Runs what is exchanged over a transport, one thing after another, in the order of submission.
+class _Failure:
+    """error: what failed first among the exchanges of a thread."""
 
-    All ranks submit the same things in the same order. Once something has failed, ranks may no longer be at
-    the same place, and whatever comes later fails, too. The thread ends with this object.
+    error: BaseException | None = None
+
+    def raise_if_any(self) -> None:
+        if self.error is not None:
+            raise ExchangeError(
+                "an exchange before this one has failed, and the ranks have parted"
+            ) from self.error
+
+
+class ExchangeThread:
+    """Finishes what is exchanged over a transport, one thing after another, in the order of submission.
+
+    All ranks submit the same things in the same order. What can be sent without waiting leaves at once, from
+    the thread that submits: on a busy machine this one might wait for a core longer than the messages take.
+    Once something has failed, ranks may no longer be at the same place, and whatever comes later fails, too.
+    The thread ends with this object.
 
     Args:
         transport: of this thread alone.
@@ -109,38 +146,43 @@ class ExchangeThread:
         self.transport = transport
         self._timeout = timeout
         self._queue: queue.SimpleQueue[Pending[Any] | None] = queue.SimpleQueue()
+        self._failure, self._numbers = _Failure(), itertools.count()
         thread = threading.Thread(
-            target=_run, args=(transport, self._queue), name="gradsieve-exchange", daemon=True
+            target=_run, args=(self._queue, self._failure), name="gradsieve-exchange", daemon=True
         )
         thread.start()
         weakref.finalize(self, self._queue.put, None)
 
-    def submit(self, work: Callable[[Transport], Result], what: str) -> Pending[Result]:
-        """Exchange something; ``what`` it is stands in errors."""
-        pending = Pending(work, what, self._timeout)
+    def submit(self, begin: Begun[Result], what: str) -> Pending[Result]:
+        """Exchange something; ``what`` it is stands in errors. Whatever fails is raised to who waits."""
+        counted = self._counted(next(self._numbers))
+        pending = Pending(self._begun(begin, counted), counted, what, self._timeout)
         self._queue.put(pending)
         return pending
 
+    def _begun(self, begin: Begun[Result], transport: Transport) -> Callable[[], Result]:
+        try:
+            self._failure.raise_if_any()
+            return begin(transport)
+        except Exception as error:  # noqa: BLE001 - raised in its turn, when the step can be rolled back
+            return partial(_raise, error)
 
-def _run(transport: Transport, works: queue.SimpleQueue[Pending[Any] | None]) -> None:
-    counted = CountedTransport(transport)
-    if isinstance(transport, AllReducing):
-        counted = CountedAllReducing(transport, transport)
-    failed: BaseException | None = None
+    def _counted(self, channel: int) -> CountedTransport:
+        if isinstance(self.transport, AllReducing):
+            return CountedAllReducing(self.transport, self.transport, channel)
+        return CountedTransport(self.transport, channel)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _run(works: queue.SimpleQueue[Pending[Any] | None], failure: _Failure) -> None:
     while (pending := works.get()) is not None:
         try:
-            pending.future.set_result(_done(pending, counted, failed))
+            failure.raise_if_any()
+            pending.future.set_result(pending.finish())
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
-            failed = failed or error
+            failure.error = failure.error or error
             pending.future.set_exception(error)
         del pending  # asleep, the thread keeps no gradients alive
-
-
-def _done(pending: Pending[Result], counted: CountedTransport, failed: BaseException | None) -> Result:
-    if failed is not None:
-        raise ExchangeError("an exchange before this one has failed, and the ranks have parted") from failed
-    sent, received = counted.sent_bytes, counted.received_bytes
-    result = pending.run(counted)
-    pending.sent_bytes = counted.sent_bytes - sent
-    pending.received_bytes = counted.received_bytes - received
-    return result

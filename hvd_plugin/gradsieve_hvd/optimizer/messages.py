@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from gradsieve.errors import ExchangeError
-from gradsieve_hvd.transport.base import Transport, allgather
+from gradsieve_hvd.transport.base import Transport, begin_allgather
 
 from .exchange_thread import ExchangeThread, Pending
 
@@ -54,10 +55,11 @@ class ThreadReplies:
     def send(self, thread: ExchangeThread) -> None:
         """Submit it."""
 
-        def work(transport: Transport) -> list[Tensor]:
-            return allgather(transport, self._message)
+        def begin(transport: Transport) -> Callable[[], list[Tensor]]:
+            arriving = begin_allgather(transport, self._message)
+            return lambda: list(arriving())
 
-        self._pending = thread.submit(work, f"the message '{self._name}'")
+        self._pending = thread.submit(begin, f"the message '{self._name}'")
 
     def wait(self) -> list[bytes]:
         """Return all messages, by rank.

@@ -240,8 +240,8 @@ class Synchronizer:
         while len(self._launched) < len(buckets) and buckets[len(self._launched)].full:
             bucket = buckets[len(self._launched)]
             names = ", ".join(f"'{name}'" for name in list(bucket.sizes)[:3])
-            work = bucket.work(time.monotonic() - self._began)
-            pending = self._thread.submit(work, f"{bucket.name} ({names}, ...)")
+            begin = bucket.begun(time.monotonic() - self._began)
+            pending = self._thread.submit(begin, f"{bucket.name} ({names}, ...)")
             self._launched.append((bucket, pending))
 
     # -- synchronize --
@@ -290,8 +290,8 @@ class Synchronizer:
                 mean = total.div_(divisor).to(gradient.device, gradient.dtype).view(gradient.shape)
                 self._tensors.end_dense(state, mean, gradient)
             return
-        self.reducer.observers.submitted(Submitted(bucket.name, 0, pending.sent_bytes))
-        self.reducer.observers.arrived(bucket.name, pending.received_bytes)
+        self.reducer.observers.submitted(Submitted(bucket.name, 0, pending.transport.sent_bytes))
+        self.reducer.observers.arrived(bucket.name, pending.transport.received_bytes)
         if result.refused:
             self.reducer.nonfinite.add_refused(list(bucket.sizes))
         if isinstance(bucket, FactoredBucket):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -48,14 +49,57 @@ class AllReducing(Protocol):
         ...
 
 
+Arriving = Callable[[], Iterator[Tensor]]
+"""Yields the messages of all ranks, by rank, each when it has come. To be used up, in the order in which
+allgathers were begun. Raises ExchangeError if a rank did not take part in time."""
+
+
+@runtime_checkable
+class Posting(Protocol):
+    """A transport whose messages leave at once, whether or not anyone waits for them yet."""
+
+    def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:
+        """Send a message to all ranks, and return without waiting.
+
+        Callable from any thread; what is returned is used in the thread that receives.
+
+        Args:
+            message: see `Transport`; kept until what is returned was used up.
+            channel: 0 or more. Allgathers of one channel are begun in the same order on all ranks; those of
+                different ones, and `Transport.send_receive`, are told apart.
+
+        Raises:
+            ExchangeError: the transport has failed before.
+        """
+        ...
+
+
+def begin_allgather(transport: Transport, message: Tensor, channel: int = 0) -> Arriving:
+    """Send a message to all ranks, and return without waiting, if the transport can; else all is done when
+    what is returned is called. See `Posting`.
+
+    Raises:
+        ExchangeError: the transport has failed before.
+    """
+    if isinstance(transport, Posting):
+        return transport.begin_allgather(message, channel)
+    return partial(_around_the_ring, transport, message)
+
+
 def allgather(transport: Transport, message: Tensor) -> list[Tensor]:
     """Return every rank's message, by rank.
 
-    In P - 1 rounds each rank hands on to the next what it got from the one before, so that every message
-    crosses every link once.
-
     Raises:
         ExchangeError: a rank did not take part in time.
+    """
+    return list(begin_allgather(transport, message)())
+
+
+def _around_the_ring(transport: Transport, message: Tensor) -> Iterator[Tensor]:
+    """Yield every rank's message, by rank.
+
+    In P - 1 rounds each rank hands on to the next what it got from the one before, so that every message
+    crosses every link once.
     """
     rank, size = transport.rank, transport.size
     messages = {rank: message}
@@ -64,7 +108,7 @@ def allgather(transport: Transport, message: Tensor) -> list[Tensor]:
         messages[(rank - away) % size] = transport.send_receive(
             passed_on, (rank + 1) % size, (rank - 1) % size
         )
-    return [messages[each] for each in range(size)]
+    yield from (messages[each] for each in range(size))
 
 
 def alltoall(transport: Transport, messages: Sequence[Tensor]) -> list[Tensor]:

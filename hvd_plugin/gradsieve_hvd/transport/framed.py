@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from gradsieve.codec import Label, frame, unframe
 from gradsieve.errors import PayloadError, RankMismatch
 
-from .base import Transport
+from .base import Arriving, Transport, begin_allgather
 
 _MICRO = 1e-6
 
@@ -37,7 +39,19 @@ class FramedTransport:
             PayloadError: what arrived is truncated, corrupted or foreign.
             RankMismatch: what arrived belongs to another plan or another bucket.
         """
-        received = self._transport.send_receive(frame(message, self._label), to, source)
+        return self._content(self._transport.send_receive(frame(message, self._label), to, source), source)
+
+    def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:
+        """See `Posting`; what arrives raises as `send_receive` does."""
+        arriving = begin_allgather(self._transport, frame(message, self._label), channel)
+
+        def contents() -> Iterator[Tensor]:
+            for source, received in enumerate(arriving()):
+                yield message if source == self.rank else self._content(received, source)
+
+        return contents
+
+    def _content(self, received: Tensor, source: int) -> Tensor:
         try:
             label, content = unframe(received)
         except PayloadError as error:

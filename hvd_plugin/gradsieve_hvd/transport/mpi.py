@@ -1,17 +1,18 @@
-"""Messages over MPI, by a communicator of our own and from any one thread.
+"""Messages over MPI, by a communicator of our own.
 
 MPI's blocking calls spin: a rank that waits takes a whole core from those that still compute. Here a rank
-that waits looks, and sleeps between looks.
+that waits looks, and sleeps between looks. One thread may wait while others begin allgathers.
 """
 
 from __future__ import annotations
 
 import atexit
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TypeVar
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 import torch
 from mpi4py import MPI
@@ -19,14 +20,23 @@ from torch import Tensor
 
 from gradsieve.errors import ConfigurationError, ExchangeError
 
+from .base import Arriving
 from .running_clock import RUNNING
 
 _TAG = 1
+_FIRST_CHANNEL, _CHANNELS = 2, 1 << 14  # tags of allgathers; MPI has 2^15 at least
 _SHORTEST_NAP, _LONGEST_NAP = 50e-6, 1e-3  # seconds
 _MOVING_NAP = 100e-6  # while a message is on its way: MPI moves some 100 kB of it whenever it is asked
 _FAREWELL_SECONDS = 3.0
 _LONGEST_MESSAGE = 2**31 - 1  # MPI 3 counts bytes in an int
 Result = TypeVar("Result")
+
+
+class _Sending(NamedTuple):
+    """number: of its memory among what is unfinished."""
+
+    number: int
+    request: MPI.Request
 
 
 class MpiTransport:
@@ -56,7 +66,8 @@ class MpiTransport:
         self._timeout = timeout
         self.rank, self.size = self._comm.rank, self._comm.size
         self._calls, self._over = threading.Lock(), ""
-        self._unfinished: list[object] = []  # MPI still writes to, or reads from, their memory
+        self._numbers = itertools.count()
+        self._unfinished: dict[int, object] = {}  # MPI still writes to, or reads from, their memory
         # Horovod registers its shutdown when it is initialised, and what was registered last comes first.
         atexit.register(self._end)
 
@@ -70,13 +81,28 @@ class MpiTransport:
         """
         if to == self.rank == source:
             return message
-        if message.numel() > _LONGEST_MESSAGE:
-            raise ConfigurationError(
-                f"rank {self.rank}: a message of {message.numel()} bytes; MPI takes {_LONGEST_MESSAGE}: "
-                "exchange smaller buckets"
-            )
-        with self._within_mpi(f"between ranks {self.rank}, {to} and {source}"):
-            return self._swapped(message.contiguous(), to, source)
+        sending = self._begin_send(message, to, _TAG)
+        received = self._received(source, _TAG)
+        self._finish_send(sending, to)
+        return received
+
+    def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:
+        """Send a message to all ranks, and return without waiting; see `Posting`.
+
+        Raises:
+            ExchangeError, ConfigurationError: see `send_receive`.
+        """
+        tag = _FIRST_CHANNEL + channel % _CHANNELS
+        others = [(self.rank + away) % self.size for away in range(1, self.size)]
+        sending = {to: self._begin_send(message, to, tag) for to in others}
+
+        def arriving() -> Iterator[Tensor]:
+            for source in range(self.size):
+                yield message if source == self.rank else self._received(source, tag)
+            for to, each in sending.items():
+                self._finish_send(each, to)
+
+        return arriving
 
     def allreduce(self, values: Tensor) -> Tensor:
         """Return the sum over ranks (fp32 [N], CPU, a new tensor). MPI adds up one part while others travel.
@@ -86,12 +112,12 @@ class MpiTransport:
         """
         values = values.contiguous()
         total = torch.empty_like(values)
-        with self._within_mpi("in a sum over ranks"):
-            sent, received = [values.numpy(), MPI.FLOAT], [total.numpy(), MPI.FLOAT]
-            summing = self._comm.Iallreduce(sent, received, MPI.SUM)
-            self._unfinished = [values, total, summing]
-            self._wait(summing.Test, "no sum with the other ranks", _MOVING_NAP)
-            self._unfinished = []
+        sent, received = [values.numpy(), MPI.FLOAT], [total.numpy(), MPI.FLOAT]
+        number = next(self._numbers)
+        self._unfinished[number] = values, total
+        summing = self._ask(lambda: self._comm.Iallreduce(sent, received, MPI.SUM), "a sum over ranks")
+        self._wait(summing.Test, "no sum with the other ranks", _MOVING_NAP)
+        del self._unfinished[number]
         return total
 
     def close(self) -> None:
@@ -102,41 +128,53 @@ class MpiTransport:
 
     def _end(self) -> None:
         """Wait until all ranks end, unless this one is within an exchange; then close."""
-        if self._calls.acquire(blocking=False):
-            try:
-                # Ranks of which one has failed, or still trains, do not meet.
-                with suppress(MPI.Exception, ExchangeError):
-                    self._require_open()
-                    together, began = self._comm.Ibarrier(), time.monotonic()
-                    while not together.Test() and time.monotonic() - began < _FAREWELL_SECONDS:
-                        time.sleep(_LONGEST_NAP)
-                        self._require_open()
-            finally:
-                self._calls.release()
+        if not self._unfinished:
+            # Ranks of which one has failed, or still trains, do not meet.
+            with suppress(ExchangeError):
+                together, began = self._ask(self._comm.Ibarrier, "the end"), time.monotonic()
+                while (
+                    not self._ask(together.Test, "the end") and time.monotonic() - began < _FAREWELL_SECONDS
+                ):
+                    time.sleep(_LONGEST_NAP)
         self.close()
 
-    @contextmanager
-    def _within_mpi(self, where: str) -> Iterator[None]:
+    def _ask(self, call: Callable[[], Result], what: str) -> Result:
+        """Call MPI: one thread at a time, and none after `close`."""
         with self._calls:
             self._require_open()
             try:
-                yield
+                return call()
             except MPI.Exception as error:
-                self._over = f"rank {self.rank}: MPI failed {where}"
+                self._over = f"rank {self.rank}: MPI failed: {what}"
                 raise ExchangeError(f"{self._over}: {error}") from error
 
-    def _swapped(self, message: Tensor, to: int, source: int) -> Tensor:
+    def _begin_send(self, message: Tensor, to: int, tag: int) -> _Sending:
+        if message.numel() > _LONGEST_MESSAGE:
+            raise ConfigurationError(
+                f"rank {self.rank}: a message of {message.numel()} bytes; MPI takes {_LONGEST_MESSAGE}: "
+                "exchange smaller buckets"
+            )
+        message = message.contiguous()
+        number = next(self._numbers)
+        self._unfinished[number] = message
+        buffer = [message.numpy(), MPI.BYTE]
+        return _Sending(number, self._ask(lambda: self._comm.Isend(buffer, to, tag), f"sending to rank {to}"))
+
+    def _finish_send(self, sending: _Sending, to: int) -> None:
+        self._wait(sending.request.Test, f"rank {to} has not taken what it was sent", _MOVING_NAP)
+        del self._unfinished[sending.number]
+
+    def _received(self, source: int, tag: int) -> Tensor:
         status = MPI.Status()
-        sending = self._comm.Isend([message.numpy(), MPI.BYTE], to, _TAG)
-        self._unfinished = [message, sending]
         # A matched probe tells the length, and takes the message out of reach of others.
-        arriving = self._wait(lambda: self._comm.Improbe(source, _TAG, status), f"nothing from rank {source}")
+        arriving = self._wait(lambda: self._comm.Improbe(source, tag, status), f"nothing from rank {source}")
         received = torch.empty(status.Get_count(MPI.BYTE), dtype=torch.uint8, device="cpu")
-        receiving = arriving.Irecv([received.numpy(), MPI.BYTE])
-        self._unfinished += [received, receiving]
+        number = next(self._numbers)
+        self._unfinished[number] = received
+        buffer = [received.numpy(), MPI.BYTE]
+        receiving = self._ask(lambda: arriving.Irecv(buffer), f"receiving from rank {source}")
         self._wait(receiving.Test, f"not all of a message from rank {source}", _MOVING_NAP)
-        self._wait(sending.Test, f"rank {to} has not taken what it was sent", _MOVING_NAP)
-        self._unfinished = []
+        del self._unfinished[number]
         return received
 
     def _wait(
@@ -144,7 +182,7 @@ class MpiTransport:
     ) -> Result:
         """Return what ``look`` finds, once it does."""
         nap, began = _SHORTEST_NAP, RUNNING.seconds()
-        while not (found := look()):
+        while not (found := self._ask(look, missing)):
             if RUNNING.seconds() - began > self._timeout:
                 self._over = (
                     f"rank {self.rank}: {missing} within {self._timeout:g} s; all ranks must make the same "
@@ -152,7 +190,6 @@ class MpiTransport:
                 )
             time.sleep(nap)
             nap = min(2 * nap, longest_nap)
-            self._require_open()
         return found
 
     def _require_open(self) -> None:

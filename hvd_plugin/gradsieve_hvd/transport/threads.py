@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -12,22 +13,27 @@ from torch import Tensor
 
 from gradsieve.errors import ExchangeError
 
+from .base import Arriving
+
 Result = TypeVar("Result")
 
 _SECONDS = 60.0
+_SWAPPED = -1  # the channel of `send_receive`
 
 
 class _Mailboxes:
-    """boxes: sender, receiver -> messages under way; None says that the sender has failed."""
+    """boxes: sender, receiver -> messages under way with their channels; None says that the sender has
+    failed.
+    """
 
     def __init__(self, size: int) -> None:
-        self.boxes: dict[tuple[int, int], queue.SimpleQueue[Tensor | None]] = {
+        self.boxes: dict[tuple[int, int], queue.SimpleQueue[tuple[int, Tensor] | None]] = {
             (sender, receiver): queue.SimpleQueue() for sender in range(size) for receiver in range(size)
         }
 
 
 class ThreadTransport:
-    """One rank of `run_ranks`.
+    """One rank of `run_ranks`; one thread of it receives.
 
     rank, size: see `Transport`. sent_bytes: what this rank has sent so far, messages to itself apart.
     """
@@ -35,6 +41,7 @@ class ThreadTransport:
     def __init__(self, rank: int, size: int, mailboxes: _Mailboxes, timeout: float) -> None:
         self.rank, self.size, self.sent_bytes = rank, size, 0
         self._boxes, self._timeout = mailboxes.boxes, timeout
+        self._early: defaultdict[tuple[int, int], deque[Tensor]] = defaultdict(deque)
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """Send to one rank and return what another one has sent at the same time.
@@ -42,18 +49,40 @@ class ThreadTransport:
         Raises:
             ExchangeError: that rank has failed, or did not send within the time-out.
         """
-        self._boxes[self.rank, to].put(message)
+        self._send(message, to, _SWAPPED)
+        return self._receive(source, _SWAPPED)
+
+    def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:
+        """Send a message to all ranks, and return without waiting; see `Posting`."""
+        for to in range(self.size):
+            self._send(message, to, channel)
+
+        def arriving() -> Iterator[Tensor]:
+            return (self._receive(source, channel) for source in range(self.size))
+
+        return arriving
+
+    def _send(self, message: Tensor, to: int, channel: int) -> None:
+        self._boxes[self.rank, to].put((channel, message))
         self.sent_bytes += message.numel() if to != self.rank else 0
-        try:
-            received = self._boxes[source, self.rank].get(timeout=self._timeout)
-        except queue.Empty:
-            raise ExchangeError(
-                f"rank {self.rank}: nothing from rank {source} within {self._timeout:g} s; all ranks must "
-                "make the same exchanges in the same order"
-            ) from None
-        if received is None:
-            raise ExchangeError(f"rank {self.rank}: rank {source} has failed")
-        return received
+
+    def _receive(self, source: int, channel: int) -> Tensor:
+        early = self._early[source, channel]
+        while not early:
+            try:
+                received = self._boxes[source, self.rank].get(timeout=self._timeout)
+            except queue.Empty:
+                raise ExchangeError(
+                    f"rank {self.rank}: nothing from rank {source} within {self._timeout:g} s; all ranks "
+                    "must make the same exchanges in the same order"
+                ) from None
+            if received is None:
+                raise ExchangeError(f"rank {self.rank}: rank {source} has failed")
+            self._early[source, received[0]].append(received[1])
+        message = early.popleft()
+        if not early:
+            del self._early[source, channel]
+        return message
 
     def fail(self) -> None:
         """Tell all others that this rank sends nothing more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +12,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradsieve.errors import ExchangeError
+
+from .base import Arriving
+
+_TAG = 0
+_TAGS_OF_A_CHANNEL = 2  # for the lengths of messages, and for these
+_FIRST_CHANNEL, _CHANNELS = 2, 1 << 14
+
+_Sending = list[tuple[dist.Work | None, Tensor]]
+"""With the memory that is sent from."""
 
 
 class TorchDistributedTransport:
@@ -34,11 +45,33 @@ class TorchDistributedTransport:
         """
         if to == self.rank == source:
             return message
-        length = torch.empty(1, dtype=torch.int64, device="cpu")
-        self._swap(torch.tensor([message.numel()], device="cpu"), to, length, source)
-        received = torch.empty(int(length), dtype=torch.uint8, device="cpu")
-        self._swap(message, to, received, source)
+        with self._failing(f"sending to rank {to} and receiving from rank {source}"):
+            sending = self._begin_send(message, to, _TAG, _TAG)
+            received = self._received(source, _TAG, _TAG)
+            self._finish_send(sending)
         return received
+
+    def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:
+        """Send a message to all ranks, and return without waiting; see `Posting`.
+
+        Raises:
+            ExchangeError: see `send_receive`.
+        """
+        tag = _FIRST_CHANNEL + channel % _CHANNELS * _TAGS_OF_A_CHANNEL
+        others = [(self.rank + away) % self.size for away in range(1, self.size)]
+        with self._failing("sending to the other ranks"):
+            sending = [self._begin_send(message, to, tag, tag + 1) for to in others]
+
+        def arriving() -> Iterator[Tensor]:
+            for source in range(self.size):
+                with self._failing(f"receiving from rank {source}"):
+                    received = message if source == self.rank else self._received(source, tag, tag + 1)
+                yield received
+            with self._failing("sending to the other ranks"):
+                for each in sending:
+                    self._finish_send(each)
+
+        return arriving
 
     def allreduce(self, values: Tensor) -> Tensor:
         """Return the sum over ranks (fp32 [N], CPU, a new tensor).
@@ -56,17 +89,34 @@ class TorchDistributedTransport:
             ) from error
         return total
 
-    def _swap(self, sent: Tensor, to: int, received: Tensor, source: int) -> None:
+    def _begin_send(self, message: Tensor, to: int, length_tag: int, tag: int) -> _Sending:
+        length = torch.tensor([message.numel()], device="cpu")
+        parts = ((length, length_tag), (message.contiguous(), tag))
+        return [(dist.isend(part, self._global(to), self._group, each), part) for part, each in parts]
+
+    def _received(self, source: int, length_tag: int, tag: int) -> Tensor:
+        length = torch.empty(1, dtype=torch.int64, device="cpu")
+        self._wait(dist.irecv(length, self._global(source), self._group, length_tag))
+        received = torch.empty(int(length), dtype=torch.uint8, device="cpu")
+        self._wait(dist.irecv(received, self._global(source), self._group, tag))
+        return received
+
+    def _finish_send(self, sending: _Sending) -> None:
+        for work, _ in sending:
+            self._wait(work)
+
+    def _wait(self, work: dist.Work | None) -> None:
+        if work is not None:
+            work.wait(timedelta(seconds=self._timeout))
+
+    @contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
         try:
-            arriving = dist.irecv(received, self._global(source), group=self._group)
-            leaving = dist.isend(sent, self._global(to), group=self._group)
-            for work in (arriving, leaving):
-                if work is not None:
-                    work.wait(timedelta(seconds=self._timeout))
+            yield
         except RuntimeError as error:
             raise ExchangeError(
-                f"rank {self.rank}: sending to rank {to} and receiving from rank {source} failed, or took "
-                f"longer than {self._timeout:g} s; all ranks must make the same exchanges in the same order"
+                f"rank {self.rank}: {what} failed, or took longer than {self._timeout:g} s; all ranks must "
+                "make the same exchanges in the same order"
             ) from error
 
     def _global(self, rank: int) -> int:

@@ -15,6 +15,7 @@ from gradsieve_hvd.exchange.messages_sent import (
     ring,
     scatter,
 )
+from gradsieve_hvd.transport.base import Arriving
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
 ELEMENTS = 1 << 18
@@ -56,11 +57,18 @@ class Counting:
         self.entries = 0
 
     def send_receive(self, message: torch.Tensor, to: int, source: int) -> torch.Tensor:
+        self._count(message, 1)
+        return self._transport.send_receive(message, to, source)
+
+    def begin_allgather(self, message: torch.Tensor, channel: int = 0) -> Arriving:
+        self._count(message, self.size - 1)
+        return self._transport.begin_allgather(message, channel)
+
+    def _count(self, message: torch.Tensor, times: int) -> None:
         from gradsieve.codec import split
 
         if message[:4].numpy().tobytes() == b"GRSV":
-            self.entries += int((split(message, 1)[0].values != 0).sum())
-        return self._transport.send_receive(message, to, source)
+            self.entries += times * int((split(message, 1)[0].values != 0).sum())
 
 
 def gradient(rank: int, density: float, skewed: bool) -> SparseGradient:

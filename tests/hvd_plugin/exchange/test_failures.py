@@ -21,7 +21,7 @@ from gradsieve_hvd.exchange import (
     RingExchange,
     ScatterExchange,
 )
-from gradsieve_hvd.transport.base import Transport
+from gradsieve_hvd.transport.base import Arriving, Transport
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
 pytestmark = pytest.mark.timeout(150)
@@ -54,6 +54,11 @@ class Breaking:
         if next(self._left) == 0:
             message = self._harm(message)
         return self._transport.send_receive(message, to, source)
+
+    def begin_allgather(self, message: torch.Tensor, channel: int = 0) -> Arriving:
+        if 0 in [next(self._left) for _ in range(self.size - 1)]:
+            message = self._harm(message)
+        return self._transport.begin_allgather(message, channel)
 
 
 def flipped(message: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ from gradsieve_hvd.exchange import (
     RingExchange,
     ScatterExchange,
 )
-from gradsieve_hvd.transport.base import AllReducing, Transport
+from gradsieve_hvd.transport.base import AllReducing, Transport, begin_allgather
 from gradsieve_hvd.transport.choose import choose_transport
 from gradsieve_hvd.transport.horovod_allgather import HorovodMessages
 from gradsieve_hvd.transport.threads import run_ranks
@@ -49,6 +49,21 @@ def assert_as_over_threads(transport: Transport) -> None:
             assert torch.equal(ours.total, theirs.total)
             assert torch.equal(ours.rejected.dense(), theirs.rejected.dense())
     assert_dense_as_over_threads(transport)
+    assert_allgathers_go_side_by_side(transport)
+
+
+def assert_allgathers_go_side_by_side(transport: Transport) -> None:
+    ranks = range(transport.size)
+    begun = [
+        begin_allgather(
+            transport, torch.full((300_000 * channel,), transport.rank, dtype=torch.uint8), channel
+        )
+        for channel in range(3)
+    ]
+    for channel, arriving in enumerate(begun):
+        messages = list(arriving())
+        assert [message.numel() for message in messages] == [300_000 * channel for _ in ranks]
+        assert all(bool((message == rank).all()) for rank, message in enumerate(messages))
 
 
 def assert_dense_as_over_threads(transport: Transport) -> None:

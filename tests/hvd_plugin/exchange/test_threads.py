@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gradsieve.errors import ExchangeError
-from gradsieve_hvd.transport.base import allgather, alltoall
+from gradsieve_hvd.transport.base import allgather, alltoall, begin_allgather
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
 
@@ -30,6 +30,19 @@ def test_an_alltoall_brings_each_rank_what_is_meant_for_it(ranks: int) -> None:
         return [each.tolist() for each in alltoall(transport, mine)]
 
     assert run_ranks(ranks, work) == [[[source, rank] for source in range(ranks)] for rank in range(ranks)]
+
+
+def test_allgathers_under_way_together_are_told_apart_by_their_channels() -> None:
+    def work(transport: ThreadTransport) -> list[list[int]]:
+        rank, order = transport.rank, (1, 2) if transport.rank else (2, 1)
+        begun = {
+            channel: begin_allgather(transport, message(10 * rank + channel), channel) for channel in order
+        }
+        swapped = transport.send_receive(message(rank), 1 - rank, 1 - rank)
+        arrived = [int(each) for channel in (2, 1) for each in begun[channel]()]
+        return [swapped.tolist(), arrived]
+
+    assert run_ranks(2, work) == [[[1], [2, 12, 1, 11]], [[0], [2, 12, 1, 11]]]
 
 
 def test_what_a_rank_raises_is_raised_and_the_others_do_not_wait_for_their_time_out() -> None:
