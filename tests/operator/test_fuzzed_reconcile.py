@@ -61,7 +61,9 @@ class Place:
         options = Options()
         nobody = Told(lambda _: None, lambda _: None, lambda _: None)
         cache = self._cache = Cache(self._api, (), nobody)
-        watched = Observer(self._api, cache, self._calls, None, Neighbours(), options.accounts, options.pace)
+        watched = Observer(
+            self._api, cache, self._calls, None, Neighbours(), options.accounts, options.pace, lambda: False
+        )
         executor, events = Executor(self._api, cache, None), Events(self._api)
         self._operator = Reconciler(self._api, cache, watched, executor, events, None)
 

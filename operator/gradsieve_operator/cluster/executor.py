@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import itertools
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -317,6 +318,7 @@ async def write_status(
             raise JobChanged(str(error)) from error
         raise
     cache.written_job(written)
+    memory.written_at = time.monotonic()
     memory.version, status = str(written["metadata"]["resourceVersion"]), written.get("status") or {}
     if "record" not in change:
         return

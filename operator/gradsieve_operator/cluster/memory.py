@@ -17,6 +17,7 @@ class Memory:
 
     Attributes:
         version: the job's ``resourceVersion`` when it was last looked at, or written by us.
+        written_at: when its status was last written, of the monotonic clock.
         outdated: the ``resourceVersion`` for which the server refused a write, because there is a newer one.
         conflicts: how often in a row that has happened.
         unsure: whether something was written to the job or its pods, and nobody knows if that was done.
@@ -38,6 +39,7 @@ class Memory:
     """
 
     version: str = ""
+    written_at: float = -math.inf
     outdated: str = ""
     conflicts: int = 0
     unsure: bool = False

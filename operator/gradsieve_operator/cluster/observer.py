@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,7 @@ class Observer:
         neighbours: who besides a job's own pods may reach them.
         accounts: which ServiceAccounts jobs may use.
         pace: how often coordinators are asked.
+        busy: whether more jobs are due than are looked at.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class Observer:
         neighbours: Neighbours,
         accounts: AllowedAccounts,
         pace: Pace,
+        busy: Callable[[], bool],
     ) -> None:
         self._api, self._cache, self._calls = api, cache, calls
         self._planning, self._neighbours = planning, neighbours
-        self._accounts, self._pace = accounts, pace
+        self._accounts, self._pace, self._busy = accounts, pace, busy
         self._hearing = Hearing()
 
     async def look(self, body: Mapping[str, Any], memory: Memory) -> Seen:
@@ -138,7 +140,7 @@ class Observer:
             departed=departed,
             lost=held.lost,
             trust=held.trust,
-            pace=self._pace.among(self._cache.count()),
+            pace=self._pace.among(self._cache.count(), busy=self._busy()),
         )
         return Seen(world, status, coordinator)
 

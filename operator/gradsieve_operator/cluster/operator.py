@@ -178,7 +178,14 @@ class Operator:
             fence.may_write = self._lease.held_lately
             self._spawn(self._lease.hold())
         observer = Observer(
-            self._api, cache, calls, self._planning, neighbours, options.accounts, options.pace
+            self._api,
+            cache,
+            calls,
+            self._planning,
+            neighbours,
+            options.accounts,
+            options.pace,
+            self.queue.crowded,
         )
         executor = Executor(self._api, cache, self._planning)
         events = Events(self._api)

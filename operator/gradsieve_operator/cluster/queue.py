@@ -102,6 +102,10 @@ class WorkQueue:
         """Return how many keys are due and not worked on yet."""
         return len(self._news) + len(self._rechecks)
 
+    def crowded(self) -> bool:
+        """Whether more keys are due than are worked on at a time."""
+        return self.depth() > self._most
+
     async def run(self) -> None:
         """Work until cancelled."""
         try:

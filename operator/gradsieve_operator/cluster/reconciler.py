@@ -149,9 +149,9 @@ class Reconciler:
         if memory.objection:
             decision = replace(decision, degraded=Word("CoordinatorRefused", memory.objection))
             statement.status = self._status(seen, decision)
-        await statement.write()
+        left = await statement.write_in_turn(seen.world.pace.details)
         metrics.started(seen.world.progress, decision.progress)
-        return decision.again
+        return min((each for each in (left, decision.again) if each is not None), default=None)
 
     def _keep_place_in_line(self, key: Key, seen: Seen, decision: Decision) -> None:
         """Tell the planner whether the job still waits for places."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ _QUIET = frozenset({"TelemetryAvailable", "RendezvousReady"})
 """Conditions whose changes are no news."""
 
 _ENDS = frozenset({"Complete", "Failed"})
+_DETAILED = frozenset({"conditions", "ready", "workerGroups"})
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +74,24 @@ class Statement:
         self._tell()
         return bool(change)
 
+    async def write_in_turn(self, seconds: float) -> float | None:
+        """Write as `write` does; what are details only, ``seconds`` after the last write at the earliest.
+
+        While pods come and go one by one, each of them changes a count or a message, and each write of a
+        status costs the API server several milliseconds of a processor.
+
+        Returns:
+            After how many seconds to look again for what is held back; None when nothing is.
+
+        Raises:
+            JobChanged, ApiError: as `write`.
+        """
+        left = self._memory.written_at + seconds - time.monotonic()
+        if left > 0 and details_only(self.written, difference(self.written, self.status)):
+            return left
+        await self.write()
+        return None
+
     def _tell(self) -> None:
         """Post an Event for each condition that has changed its status or its reason, the same words once."""
         metadata, before, after = self._metadata, self._told, self.status
@@ -99,6 +119,16 @@ class Statement:
             _log.info("%s/%s: %s %s: %s", metadata["namespace"], metadata["name"], each["type"], *words)
             warning = (each["type"], each["status"]) in _WARNINGS and each["reason"] not in _ON_THE_WAY
             self._events.post(metadata, warning=warning, reason=words[0], message=words[1])
+
+
+def details_only(before: Mapping[str, Any], change: Mapping[str, Any]) -> bool:
+    """Whether ``change`` of the status ``before`` is of nothing but counts of pods and words of messages."""
+
+    def essence(status: Mapping[str, Any]) -> list[Any]:
+        said = [{**each, "message": ""} for each in status.get("conditions") or ()]
+        return [said, [(each["name"], each["desired"]) for each in status.get("workerGroups") or ()]]
+
+    return change.keys() <= _DETAILED and essence({**before, **change}) == essence(before)
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 _WRITTEN_A_SECOND, _SELDOM = 16, 60.0
 """Samples of all jobs that are written in a second; no seldomer than this, as older ones are called stale."""
 
+_BUSY_SECONDS = 120.0
+"""From one written sample to the next while jobs wait to be looked at."""
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -19,6 +22,8 @@ class Pace:
         expecting: while ranks run, and something that will be said in a moment is waited for.
         steady: while ranks run and nothing is expected. A job costs one TLS handshake each time.
         telemetry: between two samples that are written to a job's status: each is a write to the API server.
+        details: between two writes of a job's status of which the second says nothing new but counts of pods
+            and words of messages.
         secrets: between two readings of the Secrets of a job of which nothing else says that one is damaged.
     """
 
@@ -26,9 +31,16 @@ class Pace:
     expecting: float = 3.0
     steady: float = 12.0
     telemetry: float = 30.0
+    details: float = 2.0
     secrets: float = 600.0
 
-    def among(self, jobs: int) -> Pace:
-        """Return the pace with so many jobs: a server has more to do than to write down their samples."""
-        telemetry = max(self.telemetry, min(jobs / _WRITTEN_A_SECOND, _SELDOM))
+    def among(self, jobs: int, *, busy: bool = False) -> Pace:
+        """Return the pace with so many jobs: a server has more to do than to write down their samples.
+
+        Args:
+            jobs: how many there are.
+            busy: whether more of them are due than are looked at.
+        """
+        seldom = _BUSY_SECONDS if busy else min(jobs / _WRITTEN_A_SECOND, _SELDOM)
+        telemetry = max(self.telemetry, seldom)
         return replace(self, telemetry=telemetry)
