@@ -10,7 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradsieve.codec import Payload, Refusal, decode, encode, encode_refusal, sent_values, split
+    from gradsieve.codec import (
+        Payload,
+        Refusal,
+        decode,
+        encode,
+        encode_refusal,
+        encode_rounded,
+        sent_values,
+        split,
+    )
     from gradsieve.config import (
         Compression,
         CompressionConfig,
@@ -71,6 +80,7 @@ _HOMES = {
         "decode",
         "encode",
         "encode_refusal",
+        "encode_rounded",
         "sent_values",
         "split",
     ),
@@ -193,6 +203,7 @@ __all__ = [
     "decode",
     "encode",
     "encode_refusal",
+    "encode_rounded",
     "sent_values",
     "split",
 ]

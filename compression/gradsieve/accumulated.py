@@ -65,10 +65,8 @@ class Accumulated(Protocol):
         """
         ...
 
-    def leave_rest(self, selection: Selection, sent: Tensor) -> None:
-        """Replace the selected elements, in place, by what is left of them when ``sent`` (fp32 [K]) is taken
-        away: exactly 0 where it equals them.
-        """
+    def subtract_sent(self, selection: Selection) -> None:
+        """Set the selected elements, which are finite, to 0 in place."""
         ...
 
     def mean_magnitude(self) -> float:

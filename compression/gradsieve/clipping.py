@@ -37,9 +37,9 @@ class ClippedFeedback:
         clips = math.isfinite(length) and length > self._clip_norm
         return self._inner.begin(gradient, unscale * (self._clip_norm / length) if clips else unscale)
 
-    def keep(self, selection: Selection, sent: Tensor) -> None:
+    def update(self, selection: Selection) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`."""
-        self._inner.keep(selection, sent)
+        self._inner.update(selection)
 
     def leave(self, rest: Tensor) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`."""

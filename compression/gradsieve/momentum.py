@@ -54,7 +54,7 @@ class MomentumCorrection:
 
 
 class Velocity(TwoBuffers):
-    """u of one tensor, as a transaction per step: ``advance``, ``keep``, then commit or rollback.
+    """u of one tensor, as a transaction per step: ``advance``, ``update``, then commit or rollback.
 
     Memory: two buffers of N elements.
     """
@@ -70,7 +70,7 @@ class Velocity(TwoBuffers):
         self._momentum = momentum
 
     def advance(self, gradient: Tensor, unscale: float = 1.0) -> Tensor:
-        """Return u = momentum * u + gradient * unscale ([N], flat), pending once ``keep`` is called.
+        """Return u = momentum * u + gradient * unscale ([N], flat), pending once ``update`` is called.
 
         The result is a buffer of this object, valid until the next ``advance``. ``gradient`` may have any
         shape of N elements, any strides and floating-point dtype; it is not mutated.
@@ -79,7 +79,7 @@ class Velocity(TwoBuffers):
         self._pending.view(gradient.shape).copy_(gradient.detach())
         return self._pending.mul_(unscale).add_(self._committed, alpha=self._momentum)
 
-    def keep(self, indices: Tensor | None = None) -> None:
+    def update(self, indices: Tensor | None = None) -> None:
         """Note what ``advance`` returned as the next velocity, zero at ``indices`` (int64 [K]), if given."""
         if indices is not None:
             self._pending.index_fill_(0, indices, 0.0)
@@ -122,15 +122,15 @@ class MomentumFeedback:
         """Return the accumulated velocity; see :class:`gradsieve.residual.ErrorFeedback`."""
         return self._inner.begin(self._velocity.advance(gradient, unscale))
 
-    def keep(self, selection: Selection, sent: Tensor) -> None:
+    def update(self, selection: Selection) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`."""
-        self._inner.keep(selection, sent)
-        self._velocity.keep(selection.indices if self._masking else None)
+        self._inner.update(selection)
+        self._velocity.update(selection.indices if self._masking else None)
 
     def leave(self, rest: Tensor) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`. With masking all velocities are forgotten."""
         self._inner.leave(rest)
-        self._velocity.keep(torch.arange(rest.numel(), device=rest.device) if self._masking else None)
+        self._velocity.update(torch.arange(rest.numel(), device=rest.device) if self._masking else None)
 
     def reclaim(self, rejected: SparseGradient) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`. Velocities that were forgotten stay forgotten."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradsieve.accumulated import Accumulated
 from gradsieve.errors import ConfigurationError
-from gradsieve.kernels import accumulate, as_accumulated
+from gradsieve.kernels import accumulate, add_entries, as_accumulated
 from gradsieve.policies.state import require_fields
 from gradsieve.selection import Selection
 from gradsieve.sparse_gradient import SparseGradient
@@ -24,14 +24,14 @@ OTHER_DTYPE = "; use the residual_dtype that it was saved with"
 
 
 class ErrorFeedback(Protocol):
-    """A transaction per step: begin, keep, then commit or rollback."""
+    """A transaction per step: begin, update, reclaim, then commit or rollback."""
 
     def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
-        """Return the accumulated gradient; ``gradient`` is not mutated, and must not be before ``keep``."""
+        """Return the accumulated gradient; ``gradient`` is not mutated, and must not be before ``update``."""
         ...
 
-    def keep(self, selection: Selection, sent: Tensor) -> None:
-        """Note that ``sent`` (fp32 [K]) of the accumulated gradient is on its way."""
+    def update(self, selection: Selection) -> None:
+        """Note that all that is selected of the accumulated gradient is on its way."""
         ...
 
     def leave(self, rest: Tensor) -> None:
@@ -39,7 +39,8 @@ class ErrorFeedback(Protocol):
         ...
 
     def reclaim(self, rejected: SparseGradient) -> None:
-        """Take back what was kept as sent in this step and did not arrive; after ``keep``, before the end.
+        """Take back what does not arrive of it, such as what rounding takes away; after ``update``, before
+        the end.
 
         Where nothing was begun, as the tensor takes no part, it is what the way dropped of the others' sum.
         """
@@ -79,22 +80,17 @@ class Residual(TwoBuffers):
     def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
         """Return a = gradient * unscale + residual, flat in row-major order of the gradient's shape.
 
-        It is made in a buffer of this object: valid until the next ``begin``, changed by ``keep``.
+        It is made in a buffer of this object: valid until the next ``begin``, changed by ``update``.
         ``gradient`` may have any shape of N elements, any strides, fp16, bf16 or fp32; it is not mutated, and
-        must not be before ``keep``. A step that was neither committed nor rolled back is rolled back.
+        must not be before ``update``. A step that was neither committed nor rolled back is rolled back.
         """
         self.rollback()
         self._accumulated = accumulate(gradient.detach(), unscale, self._committed, self._pending)
         return self._accumulated
 
-    def keep(self, selection: Selection, sent: Tensor) -> None:
-        """Leave in the pending residual what is not sent, and of what is sent the part that rounding took
-        away.
-
-        ``sent`` (fp32 [K]) is what receivers see of ``selection.values``; where they are equal exactly 0
-        remains.
-        """
-        self._accumulated.leave_rest(selection, sent)
+    def update(self, selection: Selection) -> None:
+        """Leave in the pending residual what is not selected."""
+        self._accumulated.subtract_sent(selection)
         self._open = True
 
     def leave(self, rest: Tensor) -> None:
@@ -105,7 +101,7 @@ class Residual(TwoBuffers):
     def reclaim(self, rejected: SparseGradient) -> None:
         """Add what did not arrive to the pending residual."""
         self._open_unchanged()
-        self._pending.index_add_(0, rejected.indices, rejected.values)
+        add_entries(self._pending, rejected.indices, rejected.values)
 
     def waiting(self) -> float:
         """Return the L2 norm of the committed residual."""
@@ -139,7 +135,7 @@ class NoResidual:
         flat = gradient.detach().reshape(-1).to(torch.float32).contiguous()
         return as_accumulated(flat if unscale == 1.0 else flat * unscale)
 
-    def keep(self, selection: Selection, sent: Tensor) -> None:
+    def update(self, selection: Selection) -> None:
         """Do nothing."""
 
     def leave(self, rest: Tensor) -> None:

@@ -48,9 +48,9 @@ class RoundedResidual(TwoBuffers):
         self._accumulated = accumulate(gradient.detach(), unscale, residual, total)
         return self._accumulated
 
-    def keep(self, selection: Selection, sent: Tensor) -> None:
-        """Leave in the pending residual, rounded, what is not sent; see :meth:`Residual.keep`."""
-        self._accumulated.leave_rest(selection, sent)
+    def update(self, selection: Selection) -> None:
+        """Leave in the pending residual, rounded, what is not selected; see :meth:`Residual.update`."""
+        self._accumulated.subtract_sent(selection)
         self._pending.copy_(self._accumulated.tensor().clamp_(-_LARGEST, _LARGEST))
         self._open = True
 

@@ -87,6 +87,10 @@ class SparseGradient:
         """Return the same entries with other values (fp32 [K])."""
         return SparseGradient(self.elements, self.indices, values)
 
+    def without_zeros(self) -> SparseGradient:
+        """Return the entries that are not zero."""
+        return self._where(self.values != 0)
+
     def keep_largest(self, count: int) -> tuple[SparseGradient, SparseGradient]:
         """Return the ``count`` entries of the largest magnitude, ties by the lowest index, and the others."""
         if count >= self.count:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
 from gradsieve import (
     BoundedPolicy,
@@ -17,7 +18,6 @@ from gradsieve import (
     DensityPlan,
     DensityWarmup,
     FixedPolicy,
-    LayerCompressor,
     Outcome,
     Steering,
 )
@@ -36,11 +36,11 @@ CONFIGURATIONS = [
 ]
 
 
-def compressor(config: CompressionConfig, steering: Steering) -> LayerCompressor:
-    return LayerCompressor(config, 20_000, policy=config.policy(steering).layer("layer", 20_000))
+def compressor(config: CompressionConfig, steering: Steering) -> SoleTensor:
+    return SoleTensor(config, 20_000, policy=config.policy(steering).layer("layer", 20_000))
 
 
-def kept(layer: LayerCompressor, step: int) -> int:
+def kept(layer: SoleTensor, step: int) -> int:
     layer.compress(torch.randn(20_000, generator=torch.Generator().manual_seed(step)), step=step)
     layer.commit()
     return layer.kept
@@ -61,7 +61,7 @@ def test_every_method_sends_what_is_planned_from_the_next_step_on(config: Compre
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)
 def test_without_a_plan_nothing_differs(config: CompressionConfig) -> None:
-    steered, plain = compressor(config, Steering()), LayerCompressor(config, 20_000)
+    steered, plain = compressor(config, Steering()), SoleTensor(config, 20_000)
     for step in range(5):
         gradient = torch.randn(20_000, generator=torch.Generator().manual_seed(step))
         assert torch.equal(steered.compress(gradient, step=step), plain.compress(gradient, step=step))

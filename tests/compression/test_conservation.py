@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
 import gradsieve
 
@@ -54,7 +55,7 @@ def received(payload: torch.Tensor, elements: int) -> torch.Tensor:
 def test_what_was_sent_and_what_is_left_add_up_to_what_was_given(
     make, seed, elements, density, value_dtype, dtype, scale, outcomes
 ):
-    layer = gradsieve.LayerCompressor(make(density=density, value_dtype=value_dtype), elements)
+    layer = SoleTensor(make(density=density, value_dtype=value_dtype), elements)
     generator = torch.Generator().manual_seed(seed)
     given_, sent, magnitude = (torch.zeros(elements, dtype=torch.float64) for _ in range(3))
     for step, outcome in enumerate(outcomes):
@@ -75,7 +76,7 @@ def test_what_was_sent_and_what_is_left_add_up_to_what_was_given(
 
 
 def test_without_error_feedback_what_is_not_sent_is_lost():
-    layer = gradsieve.LayerCompressor(gradsieve.Compression.topk(0.5, error_feedback=False), 4)
+    layer = SoleTensor(gradsieve.Compression.topk(0.5, error_feedback=False), 4)
     first = received(layer.compress(torch.tensor([4.0, 1.0, 3.0, 2.0]), step=0), 4)
     layer.commit()
     second = received(layer.compress(torch.zeros(4), step=1), 4)
@@ -85,7 +86,7 @@ def test_without_error_feedback_what_is_not_sent_is_lost():
 
 
 def test_values_beyond_float16_arrive_over_several_steps():
-    layer = gradsieve.LayerCompressor(gradsieve.Compression.topk(0.5, value_dtype="float16"), 2)
+    layer = SoleTensor(gradsieve.Compression.topk(0.5, value_dtype="float16"), 2)
     total = torch.zeros(2, dtype=torch.float64)
     for step, value in enumerate([150_000.0, 0.0, 0.0]):
         total += received(layer.compress(torch.tensor([value, 0.0]), step=step), 2)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
 import gradsieve
 
@@ -25,7 +26,7 @@ FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 @given(values=st.lists(FINITE, max_size=60))
 def test_every_value_arrives_exactly_and_nothing_is_left(make, values):
     gradient = torch.tensor(values)
-    layer = gradsieve.LayerCompressor(make(density=1.0), len(values))
+    layer = SoleTensor(make(density=1.0), len(values))
     for step in range(2):
         total = torch.zeros(len(values))
         gradsieve.decode(layer.compress(gradient, step=step), len(values)).add_into(total)
@@ -36,7 +37,7 @@ def test_every_value_arrives_exactly_and_nothing_is_left(make, values):
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_the_payload_is_dense(make):
-    layer = gradsieve.LayerCompressor(make(density=1.0), 500)
+    layer = SoleTensor(make(density=1.0), 500)
     payload = layer.compress(torch.arange(1.0, 501.0), step=0)
     assert payload[5] == 0  # the index coding
     assert payload.numel() <= 20 + 4 * 500

@@ -55,5 +55,5 @@ def test_groups_beyond_2_to_the_31_give_their_largest(gradient, lists):
 def test_what_is_left_beyond_2_to_the_31_is_put_in_its_place(lists):
     out = torch.empty(STOP).numpy()
     places, values = np.array(PLACES), np.arange(6, dtype=np.float32)
-    loops.leave_rest(out, places, values, np.ones(6, np.float32))
+    loops.put(out, places, values - 1)
     assert out[PLACES].tolist() == [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0]

@@ -13,6 +13,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kernel_laws import DENSITY, SCALE, WARM, agree, same_bits, steps
+from sole_tensor import SoleTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gradsieve
@@ -150,29 +151,27 @@ def test_the_mean_magnitude_is_the_same(step):
 
 @pytest.mark.parametrize("rule", RULES[:4], ids=repr)
 @LAW
-@given(step=STEPS, density=DENSITY, warm=WARM, share=st.sampled_from([1.0, 0.75, 0.0]))
-def test_what_is_left_of_a_selection_is_the_same(rule, step, density, warm, share):
+@given(step=STEPS, density=DENSITY, warm=WARM)
+def test_what_is_left_of_a_selection_is_the_same(rule, step, density, warm):
     left = []
     for kernel in (ReferenceSum, GpuSum):
         source = made(kernel, step[0], 1.0, step[1])
         selection = rule.select(source, density, warm)
-        source.leave_rest(selection, selection.values if share == 1.0 else share * selection.values)
+        source.subtract_sent(selection)
         left.append(source.tensor().cpu())
     assert same_bits(*left)
 
 
 @LAW
-@given(step=STEPS, listed=PATTERN, selected=PATTERN, share=st.sampled_from([1.0, 0.5]))
-def test_what_is_left_is_the_same_when_something_else_is_selected_than_was_likely(
-    step, listed, selected, share
-):
+@given(step=STEPS, listed=PATTERN, selected=PATTERN)
+def test_what_is_left_is_the_same_when_something_else_is_selected_than_was_likely(step, listed, selected):
     left = []
     for kernel in (ReferenceSum, GpuSum):
         source = made(kernel, step[0], 1.0, step[1])
         source.reaching(listed, likely=True)
         source.reaching(listed, likely=True)
         selection = source.reaching(selected).select(selected)
-        source.leave_rest(selection, selection.values if share == 1.0 else share * selection.values)
+        source.subtract_sent(selection)
         left.append(source.tensor().cpu())
     assert same_bits(*left)
 
@@ -193,7 +192,7 @@ def test_what_is_left_is_the_same_when_something_else_is_selected_than_was_likel
 def test_payloads_are_the_same_bytes_in_step_after_step(make, monkeypatch):
     generator = torch.Generator().manual_seed(3)
     layers = {
-        kernel: gradsieve.LayerCompressor(make(density=0.01), 2500, device)
+        kernel: SoleTensor(make(density=0.01), 2500, device)
         for kernel, device in ((CpuSum, torch.device("cpu")), (GpuSum, DEVICE))
     }
     for step in range(4):
@@ -230,7 +229,7 @@ def test_a_usual_step_waits_once_for_the_device(rule):
     source = made(GpuSum, gradient, 1.0, residual)
     with Waits() as waits:
         selection = rule.select(source, 0.01, 3.6)
-        source.leave_rest(selection, selection.values)
+        source.subtract_sent(selection)
     assert waits.seen == {"_local_scalar_dense": 1}
 
 
@@ -239,7 +238,7 @@ def test_more_than_two_to_the_31_elements_are_selected_from():
     elements = 2**31 + 5000
     if torch.cuda.mem_get_info()[0] < 14 * elements:
         pytest.skip("needs 30 GB of free GPU memory")
-    layer = gradsieve.LayerCompressor(gradsieve.Compression.laplace(1e-6), elements, DEVICE)
+    layer = SoleTensor(gradsieve.Compression.laplace(1e-6), elements, DEVICE)
     gradient = torch.zeros(elements, dtype=torch.bfloat16, device=DEVICE)
     places = torch.arange(0, elements, elements // 2000, device=DEVICE)
     gradient[places] = 2.0

@@ -109,8 +109,8 @@ def test_a_cpu_does_not_wait_for_tritons_kernels_and_a_gpu_without_triton_gets_t
     program = """
 import sys
 import torch
-from gradsieve import Compression, LayerCompressor, kernels
-LayerCompressor(Compression.laplace(0.1), 100).compress(torch.ones(100), step=0)
+from gradsieve import Compression, Decision, LayerCompressor, kernels
+LayerCompressor(Compression.laplace(0.1), 100).select(torch.ones(100), Decision(0.1))
 print("gradsieve.kernels.gpu" in sys.modules)
 sys.modules["triton"] = None
 print(kernels.kernel_for(torch.device("cuda")).__name__)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
-from gradsieve import Compression, LaplaceSelector, LayerCompressor
+from gradsieve import Compression, LaplaceSelector
 from gradsieve.density import entries_to_keep
 
 SELECTOR = LaplaceSelector((0.8, 1.25))
@@ -88,7 +89,7 @@ def test_the_first_estimate_is_the_laplace_maximum_likelihood_threshold():
 
 
 def test_training_steps_stay_in_the_band_while_gradients_grow_and_shrink():
-    layer = LayerCompressor(Compression.laplace(0.01), 20_000)
+    layer = SoleTensor(Compression.laplace(0.01), 20_000)
     generator = torch.Generator().manual_seed(8)
     for step, scale in enumerate([1.0, 1.0, 1e3, 1e3, 1e-4, 1e-4, 1.0]):
         layer.compress(scale * torch.randn(20_000, generator=generator), step=step)

@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
-from gradsieve import Compression, LayerCompressor, MomentumCorrection, NoResidual
+from gradsieve import Compression, MomentumCorrection, NoResidual
 from gradsieve.clipping import ClippedFeedback
 from gradsieve.policies.energy import kept_energy_gain, norm
 
@@ -39,7 +40,7 @@ def test_a_short_gradient_passes_bit_for_bit():
 
 def test_clipping_comes_before_momentum_and_accumulation():
     config = Compression.topk(0.5, momentum=MomentumCorrection(momentum=0.5, masking=False), clip_norm=1.0)
-    made = LayerCompressor(config, 2)
+    made = SoleTensor(config, 2)
     for step in range(2):
         made.compress(torch.tensor([0.0, 1e20]), step=step)
         made.commit()
@@ -48,7 +49,7 @@ def test_clipping_comes_before_momentum_and_accumulation():
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_gradient_that_is_not_finite_is_refused_rather_than_clipped(bad):
-    made = LayerCompressor(Compression.topk(0.5, clip_norm=1.0), 2)
+    made = SoleTensor(Compression.topk(0.5, clip_norm=1.0), 2)
     made.compress(torch.tensor([1.0, bad]), step=0)
     assert made.refused
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from sole_tensor import SoleTensor
 from torch import nn
 
-from gradsieve import Compression, ConfigurationError, LayerCompressor, MomentumCorrection, Velocity, decode
+from gradsieve import Compression, ConfigurationError, MomentumCorrection, Velocity, decode
 
 
 def gradient(step: int, elements: int = 500) -> torch.Tensor:
@@ -17,8 +18,8 @@ def received(payload: torch.Tensor, elements: int = 500) -> torch.Tensor:
     return total
 
 
-def layer(density: float, **settings: object) -> LayerCompressor:
-    return LayerCompressor(Compression.topk(density, momentum=MomentumCorrection(**settings)), 500)
+def layer(density: float, **settings: object) -> SoleTensor:
+    return SoleTensor(Compression.topk(density, momentum=MomentumCorrection(**settings)), 500)
 
 
 def test_at_density_1_without_masking_plain_sgd_moves_like_sgd_with_momentum():
@@ -45,7 +46,7 @@ def test_at_density_1_with_masking_there_is_no_momentum():
 
 
 def test_an_entry_gathers_momentum_while_it_waits_and_loses_it_when_sent():
-    made = LayerCompressor(Compression.topk(0.5, momentum=MomentumCorrection(momentum=0.5)), 2)
+    made = SoleTensor(Compression.topk(0.5, momentum=MomentumCorrection(momentum=0.5)), 2)
     sent = []
     for step, values in enumerate([[4.0, 1.0], [0.0, 1.0], [0.0, 0.0]]):
         sent.append(received(made.compress(torch.tensor(values), step=step), 2).tolist())
@@ -103,7 +104,7 @@ def test_a_refused_gradient_leaves_the_velocity_alone():
 
 def test_it_works_without_error_feedback():
     config = Compression.topk(0.5, momentum=MomentumCorrection(masking=False), error_feedback=False)
-    made = LayerCompressor(config, 2)
+    made = SoleTensor(config, 2)
     for step in range(2):
         payload = made.compress(torch.tensor([2.0, 1.0]), step=step)
         made.commit()
@@ -115,7 +116,7 @@ def test_velocities_of_other_dtypes_and_layouts_are_kept_in_their_own():
     velocity = Velocity(0.5, 6, dtype=torch.float64)
     given = torch.arange(6.0, dtype=torch.float64).view(2, 3).t()
     assert velocity.advance(given).tolist() == [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
-    velocity.keep(torch.tensor([1]))
+    velocity.update(torch.tensor([1]))
     velocity.commit()
     assert velocity.advance(torch.zeros(6)).tolist() == [0.0, 0.0, 0.5, 2.0, 1.0, 2.5]
     assert velocity.state_dict()["velocity"].dtype == torch.float64
@@ -146,7 +147,7 @@ def test_a_compressor_without_momentum_refuses_to_lose_a_saved_velocity():
     saved = layer(0.05)
     saved.compress(gradient(0), step=0)
     saved.commit()
-    plain = LayerCompressor(Compression.topk(0.05), 500, name="weight")
+    plain = SoleTensor(Compression.topk(0.05), 500, name="weight")
     plain.compress(gradient(1), step=0)
     plain.commit()
     before = plain.state_dict()["feedback"]["residual"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
 from gradsieve import (
     Compression,
@@ -13,7 +14,6 @@ from gradsieve import (
     Decision,
     DensityWarmup,
     FixedPolicy,
-    LayerCompressor,
     LossRecorder,
     Outcome,
     WarmupPolicy,
@@ -36,7 +36,7 @@ def noise(step: int, elements: int = 4000) -> torch.Tensor:
     return sharpness * torch.randn(elements, generator=torch.Generator().manual_seed(step + 1000))
 
 
-def compress(layer: LayerCompressor, step: int) -> bytes:
+def compress(layer: SoleTensor, step: int) -> bytes:
     RECORDER.record(torch.tensor([1.0 + step % 5, 2.0]))
     return layer.compress(noise(step), step=step).numpy().tobytes()
 
@@ -69,7 +69,7 @@ class Scripted:
 
 def test_a_compressor_does_what_its_policy_decides_and_tells_it_the_outcome():
     policy = Scripted(Decision(0.01), Decision(0.1, measure=True), Decision(0.01))
-    layer = LayerCompressor(Compression.topk(), 4000, policy=policy)
+    layer = SoleTensor(Compression.topk(), 4000, policy=policy)
     for step, kept in enumerate([40, 400, 40]):
         layer.compress(noise(step), step=step)
         assert layer.kept == kept
@@ -84,13 +84,13 @@ def test_a_compressor_does_what_its_policy_decides_and_tells_it_the_outcome():
 
 def test_a_refused_gradient_is_no_outcome():
     policy = Scripted(Decision(0.01))
-    layer = LayerCompressor(Compression.topk(), 3, policy=policy)
+    layer = SoleTensor(Compression.topk(), 3, policy=policy)
     layer.compress(torch.tensor([1.0, float("nan"), 2.0]), step=0)
     assert policy.heard == ["rollback"]
 
 
 def test_a_policy_that_wants_the_threshold_found_anew_gets_it():
-    layer = LayerCompressor(
+    layer = SoleTensor(
         Compression.layered(), 4000, policy=Scripted(Decision(0.01), Decision(0.01, reanchor=True))
     )
     layer.compress(noise(0), step=0)
@@ -103,7 +103,7 @@ def test_a_policy_that_wants_the_threshold_found_anew_gets_it():
 @settings(max_examples=15)
 @given(skipped=st.lists(st.integers(0, 11), max_size=6))
 def test_steps_that_were_rolled_back_leave_no_trace(make, skipped):
-    layer, twin = (LayerCompressor(make(0.01), 4000) for _ in range(2))
+    layer, twin = (SoleTensor(make(0.01), 4000) for _ in range(2))
     for step in range(12):
         for _ in range(skipped.count(step)):
             before = layer.state_dict()
@@ -118,7 +118,7 @@ def test_steps_that_were_rolled_back_leave_no_trace(make, skipped):
 @pytest.mark.parametrize("make", ADAPTIVE)
 @pytest.mark.parametrize("steps", [1, 5, 8])
 def test_a_restored_policy_goes_on_with_the_same_bytes(make, steps):
-    layer, restored = (LayerCompressor(make(0.01), 4000) for _ in range(2))
+    layer, restored = (SoleTensor(make(0.01), 4000) for _ in range(2))
     for step in range(steps):
         compress(layer, step)
         layer.commit()
@@ -132,7 +132,7 @@ def test_a_restored_policy_goes_on_with_the_same_bytes(make, steps):
 
 @pytest.mark.parametrize("make", ADAPTIVE)
 def test_committing_twice_is_committing_once(make):
-    layer = LayerCompressor(make(0.01), 4000)
+    layer = SoleTensor(make(0.01), 4000)
     compress(layer, 0)
     layer.commit()
     before = layer.state_dict()["policy"]
@@ -141,8 +141,8 @@ def test_committing_twice_is_committing_once(make):
 
 
 def test_a_state_of_another_policy_is_refused_by_name_and_changes_nothing():
-    layered = LayerCompressor(Compression.layered(), 4000, name="fc.weight")
-    fixed = LayerCompressor(Compression.laplace(), 4000, name="fc.weight")
+    layered = SoleTensor(Compression.layered(), 4000, name="fc.weight")
+    fixed = SoleTensor(Compression.laplace(), 4000, name="fc.weight")
     for layer in (layered, fixed):
         layer.compress(noise(0), step=0)
         layer.commit()
@@ -156,7 +156,7 @@ def test_a_state_of_another_policy_is_refused_by_name_and_changes_nothing():
 
 
 def test_a_residual_that_does_not_fit_leaves_the_policy_alone():
-    layer = LayerCompressor(Compression.layered(adapt_steps=1), 4000)
+    layer = SoleTensor(Compression.layered(adapt_steps=1), 4000)
     state = layer.state_dict()
     compress(layer, 0)
     layer.commit()

@@ -60,6 +60,7 @@ EXPORTS = [
     "decode",
     "encode",
     "encode_refusal",
+    "encode_rounded",
     "sent_values",
     "split",
 ]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sole_tensor import SoleTensor
 
 import gradsieve
 
@@ -27,7 +28,7 @@ def half_of(selected: gradsieve.SparseGradient) -> gradsieve.SparseGradient:
 
 @kinds
 def test_what_arrived_and_what_is_left_add_up_to_what_was_given(kind):
-    layer = gradsieve.LayerCompressor(KINDS[kind], ELEMENTS)
+    layer = SoleTensor(KINDS[kind], ELEMENTS)
     given = gradient(1)
     selected = layer.select(given, step=0)
     rejected = half_of(selected)
@@ -39,7 +40,7 @@ def test_what_arrived_and_what_is_left_add_up_to_what_was_given(kind):
 
 @kinds
 def test_a_step_that_is_rolled_back_reclaims_nothing(kind):
-    layer = gradsieve.LayerCompressor(KINDS[kind], ELEMENTS)
+    layer = SoleTensor(KINDS[kind], ELEMENTS)
     layer.select(gradient(1), step=0)
     layer.commit()
     before = layer.state_dict()["feedback"]["residual"]
@@ -50,7 +51,7 @@ def test_a_step_that_is_rolled_back_reclaims_nothing(kind):
 
 @kinds
 def test_a_tensor_that_takes_no_part_takes_over_what_the_way_dropped_of_the_others_sum(kind):
-    layer = gradsieve.LayerCompressor(KINDS[kind], ELEMENTS)
+    layer = SoleTensor(KINDS[kind], ELEMENTS)
     dropped = half_of(layer.select(gradient(1), step=0))
     layer.commit()
     before = layer.state_dict()["feedback"]["residual"].float()
@@ -73,9 +74,7 @@ def test_what_is_left_of_a_gradient_that_was_sent_whole_joins_the_next_one(kind)
 
 
 def test_without_error_feedback_it_is_lost_as_everything_else_that_is_not_sent():
-    layer = gradsieve.LayerCompressor(
-        gradsieve.Compression.topk(density=0.05, error_feedback=False), ELEMENTS
-    )
+    layer = SoleTensor(gradsieve.Compression.topk(density=0.05, error_feedback=False), ELEMENTS)
     layer.reclaim(half_of(layer.select(gradient(1), step=0)))
     layer.commit()
     assert torch.equal(layer.select(gradient(2), step=1).dense(), layer.select(gradient(2), step=1).dense())
@@ -83,7 +82,7 @@ def test_without_error_feedback_it_is_lost_as_everything_else_that_is_not_sent()
 
 
 def test_a_bf16_residual_holds_what_is_too_large_at_its_largest_number():
-    layer = gradsieve.LayerCompressor(KINDS["bf16 residual"], ELEMENTS)
+    layer = SoleTensor(KINDS["bf16 residual"], ELEMENTS)
     selected = layer.select(torch.full((ELEMENTS,), 3.4e38), step=0)
     layer.reclaim(selected)
     layer.commit()
@@ -93,7 +92,7 @@ def test_a_bf16_residual_holds_what_is_too_large_at_its_largest_number():
 @pytest.mark.parametrize("value_dtype", ["float16", "int4"])
 def test_a_payload_is_what_is_selected_rounded_and_the_residual_holds_the_difference(value_dtype):
     config = gradsieve.Compression.topk(density=0.05, value_dtype=value_dtype)
-    layer, other = (gradsieve.LayerCompressor(config, ELEMENTS) for _ in range(2))
+    layer, other = (SoleTensor(config, ELEMENTS) for _ in range(2))
     generator = torch.Generator().manual_seed(1)
     given = torch.randn(ELEMENTS, generator=generator)
     payload = gradsieve.decode(layer.compress(given, step=0), ELEMENTS)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gradsieve import ConfigurationError, NoResidual, Residual, Selection
+from gradsieve import ConfigurationError, NoResidual, Residual, Selection, SparseGradient
 
 
 def selection(accumulated: torch.Tensor, indices: list[int]) -> Selection:
@@ -13,7 +13,7 @@ def selection(accumulated: torch.Tensor, indices: list[int]) -> Selection:
 
 def take(residual: Residual, gradient: torch.Tensor, indices: list[int]) -> torch.Tensor:
     chosen = selection(residual.begin(gradient).tensor(), indices)
-    residual.keep(chosen, chosen.values)
+    residual.update(chosen)
     return chosen.values
 
 
@@ -32,7 +32,8 @@ def test_a_committed_step_leaves_what_was_not_sent():
 def test_what_rounding_took_from_a_sent_value_stays():
     residual = Residual(2)
     chosen = selection(residual.begin(torch.tensor([1.5, 4.0])).tensor(), [0])
-    residual.keep(chosen, torch.tensor([1.25]))
+    residual.update(chosen)
+    residual.reclaim(SparseGradient(2, chosen.indices, chosen.values - 1.25))
     residual.commit()
     assert stored(residual) == [0.25, 4.0]
 

@@ -4,17 +4,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
-from gradsieve import Compression, ConfigurationError, LayerCompressor, decode
+from gradsieve import Compression, ConfigurationError, decode
 
 ROUNDING = 2.0**-7  # relative distance of neighbours in bf16; half of it is the most that a rounding takes
 
 
-def layer(elements: int, make=Compression.laplace, **settings) -> LayerCompressor:
-    return LayerCompressor(make(residual_dtype="bfloat16", **settings), elements)
+def layer(elements: int, make=Compression.laplace, **settings) -> SoleTensor:
+    return SoleTensor(make(residual_dtype="bfloat16", **settings), elements)
 
 
-def left(compressor: LayerCompressor) -> torch.Tensor:
+def left(compressor: SoleTensor) -> torch.Tensor:
     return compressor.state_dict()["feedback"]["residual"]
 
 
@@ -80,7 +81,7 @@ def test_tensors_of_one_thread_share_work_space_and_nothing_else():
 
 
 def test_a_state_in_the_other_format_is_refused_and_changes_nothing():
-    saved = LayerCompressor(Compression.laplace(), 10).state_dict()
+    saved = SoleTensor(Compression.laplace(), 10).state_dict()
     compressor = layer(10)
     compressor.compress(torch.arange(10.0), step=0)
     compressor.commit()

@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
-from gradsieve import Compression, ConfigurationError, LayerCompressor, MomentumCorrection
+from gradsieve import Compression, ConfigurationError, MomentumCorrection
 
 ELEMENTS = 64
 CONFIGS = {
@@ -23,7 +24,7 @@ JUNK = [None, "0.1", -1.0, -1, math.nan, math.inf, True, 2.5, [], {}, [-1.0], to
 
 
 def trained(name):
-    made = LayerCompressor(CONFIGS[name], ELEMENTS)
+    made = SoleTensor(CONFIGS[name], ELEMENTS)
     for step in range(3):
         made.compress(torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(step)), step=step)
         made.commit()
@@ -127,11 +128,11 @@ def test_states_that_are_no_dictionaries(state):
 
 
 def test_a_network_measured_over_a_longer_window_is_taken_over():
-    saved = LayerCompressor(Compression.importance(0.1, period=20), ELEMENTS)
+    saved = SoleTensor(Compression.importance(0.1, period=20), ELEMENTS)
     state = saved.state_dict()
     state["policy"]["model"]["first_seconds_per_byte"] = [1e-9] * 15
-    shorter = LayerCompressor(Compression.importance(0.1, period=10), ELEMENTS)
+    shorter = SoleTensor(Compression.importance(0.1, period=10), ELEMENTS)
     shorter.load_state_dict(state)
-    shorter._policy._policy.observe_exchange(1.0, 10**9)
-    shorter._policy._policy.commit()
+    shorter._policy.policy.observe_exchange(1.0, 10**9)
+    shorter._policy.policy.commit()
     assert shorter.state_dict()["policy"]["model"]["reference_seconds_per_byte"] == pytest.approx(1e-9)

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from kernel_laws import using_threads
+from sole_tensor import SoleTensor
 
-from gradsieve import Compression, LayerCompressor
+from gradsieve import Compression
 from gradsieve.kernels.parts import beside_each_other, both
 
 CONFIGS = {
@@ -19,7 +20,7 @@ CONFIGS = {
 def sent(config, threads: int) -> list[bytes]:
     """Return the payloads of some steps, each with what former steps have left."""
     draw = torch.Generator().manual_seed(3)
-    compressor = LayerCompressor(config, 20_011)
+    compressor = SoleTensor(config, 20_011)
     payloads = []
     with using_threads(threads):
         for step in range(4):

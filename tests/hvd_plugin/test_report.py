@@ -6,8 +6,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 from scipy import stats
+from sole_tensor import SoleTensor
 
-from gradsieve import Compression, LayerCompressor, decode
+from gradsieve import Compression, decode
 from gradsieve.kernels import as_accumulated
 from gradsieve.selectors import LaplaceSelector
 from gradsieve_hvd.cli import main
@@ -123,7 +124,7 @@ def test_a_threshold_too_low_takes_counts_and_one_too_high_takes_passes():
 
 def test_watching_a_layer_changes_nothing_of_what_it_sends():
     config = Compression.laplace(0.01)
-    watched, plain = WatchedLayer("w", 20_000, config), LayerCompressor(config, 20_000)
+    watched, plain = WatchedLayer("w", 20_000, config), SoleTensor(config, 20_000)
     for step in range(5):
         gradient = numbers_of(stats.laplace, 20_000, seed=step).view(100, 200)
         arrived, _, record = watched.exchange(gradient, step)

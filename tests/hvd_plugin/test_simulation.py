@@ -4,8 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
-from gradsieve import Compression, LayerCompressor, LossRecorder, MomentumCorrection
+from gradsieve import Compression, LossRecorder, MomentumCorrection
 from gradsieve_hvd.demo.tasks import TASKS
 from gradsieve_hvd.simulation import SimulatedRank, training
 from gradsieve_hvd.simulation.budget import TOLERANCE, at_equal_bytes
@@ -89,7 +90,7 @@ def test_an_outcome_has_all_evaluations_the_last_one_at_the_end(digits):
 
 
 def watched(config, gradients):
-    compressor = LayerCompressor(config, 1000)
+    compressor = SoleTensor(config, 1000)
     watch = LayerWatch("weight", 1000)
     for step, gradient in enumerate(gradients):
         compressor.compress(gradient, step=step)

@@ -1,7 +1,7 @@
 """Selections as bytes and back; the format is written down in docs/wire-format.md."""
 
 from gradsieve.codec.decode import decode, split
-from gradsieve.codec.encode import encode, encode_all, encode_refusal
+from gradsieve.codec.encode import encode, encode_all, encode_refusal, encode_rounded
 from gradsieve.codec.estimate import estimated_bytes
 from gradsieve.codec.frame import Label, frame, unframe
 from gradsieve.codec.header import Refusal
@@ -17,6 +17,7 @@ __all__ = [
     "encode",
     "encode_all",
     "encode_refusal",
+    "encode_rounded",
     "estimated_bytes",
     "frame",
     "sent_values",

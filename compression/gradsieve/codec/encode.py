@@ -13,15 +13,17 @@ from gradsieve.codec.indices import PlannedIndices, no_indices, plan_indices
 from gradsieve.codec.values import (
     PlannedValues,
     ValueDtype,
+    as_received,
     coding_of,
     is_floating,
+    pack_if_smaller,
     patterns_of,
     plan_unpacked,
-    plan_values,
     raw_bytes,
 )
 from gradsieve.kernels.parts import both
 from gradsieve.selection import Selection
+from gradsieve.sparse_gradient import SparseGradient
 
 
 def encode(selection: Selection, elements: int, value_dtype: ValueDtype, epoch: int = 0) -> Tensor:
@@ -36,23 +38,46 @@ def encode(selection: Selection, elements: int, value_dtype: ValueDtype, epoch: 
 
     Raises PayloadError if its indices are not strictly increasing within [0, N) or a value is not finite.
     """
+    return _encoded(selection, elements, coding_of(value_dtype), epoch)[0]
+
+
+def encode_rounded(gradient: SparseGradient, value_dtype: ValueDtype) -> tuple[Tensor, SparseGradient]:
+    """Return some entries as a payload (see `encode`), and what rounding takes away from them, on their
+    device: what receivers see plus that is ``gradient``, which is not mutated. Some of it may be zero.
+
+    Raises PayloadError if a value is not finite.
+    """
     coding = coding_of(value_dtype)
+    payload, rounded = _encoded(gradient.selection(), gradient.elements, coding, 0)
+    if coding is ValueCoding.FLOAT32:
+        return payload, SparseGradient.nothing(gradient.elements, gradient.values.device)
+    seen = as_received(rounded, coding).to(gradient.values.device)
+    return payload, gradient.with_values(gradient.values - seen)
+
+
+def _encoded(
+    selection: Selection, elements: int, coding: ValueCoding, epoch: int
+) -> tuple[Tensor, PlannedValues]:
+    """Return the payload, and the selection's rounded values."""
     places = selection.indices.detach().cpu().contiguous().numpy()
     patterns = patterns_of(selection.values)
     count = places.size
-    indices, values = both(
-        lambda: plan_indices(places, elements), lambda: plan_values(patterns, coding), count
-    )
+
+    def plan_values() -> tuple[PlannedValues, PlannedValues]:
+        rounded = plan_unpacked(patterns, coding)
+        return rounded, pack_if_smaller(rounded, coding)
+
+    indices, (rounded, values) = both(lambda: plan_indices(places, elements), plan_values, count)
     if is_floating(coding) and raw_bytes(coding, elements) < indices.size + values.size:
         every = np.zeros(elements, np.uint32)
         every[indices.indices] = patterns
-        indices, values = no_indices(elements), plan_values(every, coding)
+        indices, values = no_indices(elements), pack_if_smaller(plan_unpacked(every, coding), coding)
     payload, at = _opened(_header(indices, values, coding, elements, epoch))
     # Apart from each other, as writers touch a few bytes beyond their end.
     index_bytes = np.empty(indices.size + SLACK, np.uint8)
     _, at = both(lambda: indices.write(index_bytes, 0), lambda: values.write(payload, at), count)
     payload[at : at + indices.size] = index_bytes[: indices.size]
-    return _sealed(payload, at + indices.size)
+    return _sealed(payload, at + indices.size), rounded
 
 
 def encode_all(values: Tensor, value_dtype: ValueDtype, epoch: int = 0) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradsieve.codec.header import Refusal
 from gradsieve.errors import PayloadError
-from gradsieve.kernels import loops
+from gradsieve.kernels import add_entries
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +59,5 @@ class Payload:
         values = self.values.to(total.device)
         if self.indices is None:
             total.add_(values, alpha=alpha)
-        elif total.is_cpu and total.is_contiguous():
-            loops.add_at(total.numpy(), self.indices.numpy(), values.numpy(), alpha)
         else:
-            total.index_add_(0, self.indices.to(total.device), values, alpha=alpha)
+            add_entries(total, self.indices.to(total.device), values, alpha)

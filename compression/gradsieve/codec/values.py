@@ -87,18 +87,19 @@ def sent_values(values: Tensor, value_dtype: ValueDtype) -> Tensor:
     return torch.from_numpy(_widened(codes, scales, coding)).to(values.device)
 
 
+def as_received(raw: PlannedValues, coding: ValueCoding) -> Tensor:
+    """Return rounded values that are not packed as a receiver will see them, fp32 [K], CPU."""
+    return torch.from_numpy(_widened(raw.numbers, raw.scales, coding))
+
+
 def patterns_of(values: Tensor) -> Words:
     """Return the bits of fp32 [K] ``values``, in their own memory where that is a CPU's and contiguous."""
     patterns: Words = values.detach().to("cpu", torch.float32).contiguous().numpy().view(np.uint32)
     return patterns
 
 
-def plan_values(patterns: Words, coding: ValueCoding) -> PlannedValues:
-    """Round fp32 values given by their ``patterns`` (not mutated) and choose the smaller way to write them.
-
-    Raises PayloadError if one is not finite.
-    """
-    raw = plan_unpacked(patterns, coding)
+def pack_if_smaller(raw: PlannedValues, coding: ValueCoding) -> PlannedValues:
+    """Return rounded values that are not packed (not mutated) as they are, or packed if that is smaller."""
     codes, scales = raw.numbers, raw.scales
     exponent, mantissa = FIELDS[coding]
     base = loops.smallest_exponent(codes, exponent, mantissa) if is_floating(coding) else 0

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from gradsieve.accumulated import Accumulated
+from gradsieve.kernels import loops
 from gradsieve.kernels.cpu import CpuSum
 from gradsieve.kernels.reference import ReferenceSum
 
-__all__ = ["Kernel", "accumulate", "as_accumulated", "kernel_for"]
+__all__ = ["Kernel", "accumulate", "add_entries", "as_accumulated", "kernel_for"]
 
 
 class Kernel(Protocol):
@@ -25,6 +26,16 @@ class Kernel(Protocol):
     def of(self, gradient: Tensor, scale: float, residual: Tensor, out: Tensor) -> Accumulated:
         """Return ``gradient * scale + residual``; see :func:`accumulate`."""
         ...
+
+
+def add_entries(total: Tensor, indices: Tensor, values: Tensor, alpha: float = 1.0) -> None:
+    """Add ``alpha * values`` (fp32 [K]) at ``indices`` (int64 [K]) of ``total`` (fp32 [N]), in place; all on
+    one device. Product and sum are rounded separately.
+    """
+    if total.is_cpu and total.is_contiguous():
+        loops.add_at(total.numpy(), indices.numpy(), values.numpy(), alpha)
+    else:
+        total.index_add_(0, indices, values, alpha=alpha)
 
 
 def accumulate(gradient: Tensor, scale: float, residual: Tensor, out: Tensor) -> Accumulated:

@@ -119,16 +119,12 @@ class CpuSum:
             [(part.places[: part.listed], part.values[: part.listed]) for part in self._lists], pattern
         )
 
-    def leave_rest(self, selection: Selection, sent: Tensor) -> None:
-        """Replace the selected elements by what is left of them when ``sent`` is taken away."""
-        places, values, rests = selection.indices.numpy(), selection.values.numpy(), sent.numpy()
-        if self._taken is None:
-            beside_each_other(
-                lambda part: loops.leave_rest(self._out, places[part], values[part], rests[part]),
-                entry_spans(places.size),
-            )
-        elif sent is not selection.values or not self._is_what_was_taken(selection):
-            self._leave_rest_of_taken(places, rests)
+    def subtract_sent(self, selection: Selection) -> None:
+        """Set the selected elements to 0."""
+        places = selection.indices.numpy()
+        if not self._were_taken(places):
+            self._put_back()
+            beside_each_other(lambda part: loops.clear(self._out, places[part]), entry_spans(places.size))
         self._taken = None
 
     def mean_magnitude(self) -> float:
@@ -188,23 +184,16 @@ class CpuSum:
         if not all(part.owner is self for part in self._lists):
             raise RuntimeError(
                 "an accumulated gradient was asked after another one in the same thread; "
-                "finish with one (leave_rest) before asking the next"
+                "finish with one (subtract_sent) before asking the next"
             )
 
-    def _is_what_was_taken(self, selection: Selection) -> bool:
-        """Whether the pass that listed these has already left nothing of them."""
-        taken = sum(part.listed for part in self._lists)
-        return selection.indices.numel() == taken and selection.threshold == magnitude_of(self._taken or 0)
-
-    def _leave_rest_of_taken(self, places: Places, sent: Floats) -> None:
-        self._require_lists()
-        done = 0
-        for part in self._lists:
-            listed = slice(0, part.listed)
-            done = loops.leave_rest_of_taken(
-                self._out, part.places[listed], part.values[listed], places, sent, done
-            )
-        self._out[places[done:]] -= sent[done:]
+    def _were_taken(self, places: Places) -> bool:
+        """Whether the pass that listed these, and no others, has already left nothing of them."""
+        if self._taken is None or places.size != sum(part.listed for part in self._lists):
+            return False
+        ends = np.cumsum([part.listed for part in self._lists])
+        listed = zip(self._lists, np.split(places, ends[:-1]), strict=True)
+        return all(np.array_equal(part.places[: part.listed], those) for part, those in listed)
 
     def _put_back(self) -> None:
         """Undo what the adding pass took out of the sum."""

@@ -201,11 +201,11 @@ def put(numbers: Array, places: Array, values: Array) -> None:
         numbers[places[entry]] = values[entry]
 
 
-@compiled(f"void({_F4}, {_I8}, {_F4}, {_F4})")
-def leave_rest(numbers: Array, places: Array, values: Array, sent: Array) -> None:
-    """Put ``values - sent`` at ``places`` of ``numbers``."""
+@compiled(f"void({_F4}, {_I8})")
+def clear(numbers: Array, places: Array) -> None:
+    """Set ``numbers`` to 0 at ``places``."""
     for entry in range(places.size):
-        numbers[places[entry]] = values[entry] - sent[entry]
+        numbers[places[entry]] = np.float32(0)
 
 
 @compiled(f"void({_F4}, {_I8}, {_F4}, float32)")
@@ -213,28 +213,6 @@ def add_at(numbers: Array, places: Array, values: Array, alpha: Number) -> None:
     """Add ``alpha * values`` at ``places`` of ``numbers``; product and sum are rounded separately."""
     for entry in range(places.size):
         numbers[places[entry]] += np.float32(alpha * values[entry])
-
-
-@compiled(f"int64({_F4}, {_I8}, {_F4}, {_I8}, {_F4}, int64)")
-def leave_rest_of_taken(
-    numbers: Array, places: Array, values: Array, selected: Array, sent: Array, done: int
-) -> int:
-    """Put back what was taken at ``places``, less what is ``sent`` of what is ``selected``.
-
-    ``selected`` (increasing) may hold places that were not taken. ``done`` of them have been dealt with;
-    returns how many have been then.
-    """
-    for entry in range(places.size):
-        place = places[entry]
-        while done < selected.size and selected[done] < place:
-            numbers[selected[done]] -= sent[done]
-            done += 1
-        rest = values[entry]
-        if done < selected.size and selected[done] == place:
-            rest -= sent[done]
-            done += 1
-        numbers[place] = rest
-    return done
 
 
 @compiled(f"int32({_F4})")

@@ -77,9 +77,9 @@ class ReferenceSum:
         places = ((self._patterns & SIGN_OFF) >= pattern).nonzero().flatten()
         return ReferenceCandidates(places, self._accumulated[places])
 
-    def leave_rest(self, selection: Selection, sent: Tensor) -> None:
-        """Replace the selected elements by what is left of them when ``sent`` is taken away."""
-        self._accumulated.index_copy_(0, selection.indices, selection.values - sent)
+    def subtract_sent(self, selection: Selection) -> None:
+        """Set the selected elements to 0."""
+        self._accumulated.index_fill_(0, selection.indices, 0.0)
 
     def mean_magnitude(self) -> float:
         """Return mean |a|."""

@@ -76,7 +76,7 @@ def _selections(recording: Recording, density: float) -> list[tuple[Selection, i
         residual = Residual(elements)
         for gradient in gradients:
             selection = selector.select(residual.begin(gradient), density, None)
-            residual.keep(selection, selection.values)
+            residual.update(selection)
             residual.commit()
         found.append((selection, elements))
     return found

@@ -12,8 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradsieve import Compression, LayerCompressor, codec
+from gradsieve import Compression, codec
 from gradsieve.config import CompressionConfig
+from gradsieve_hvd.engine.compressed_layer import CompressedLayer
 
 _SAMPLE = 100  # DGC's: one element of a hundred
 _REUSED_STEPS = 50
@@ -106,7 +107,9 @@ class Ours:
     kernel = "cpu"
 
     def __init__(self, config: CompressionConfig, elements: int) -> None:
-        self._layer = LayerCompressor(config, elements)
+        self._policy = config.policy()
+        part = self._policy.layer("tensor", elements)
+        self._layer = CompressedLayer(config, elements, "cpu", "tensor", part)
         self._elements = elements
         self._step = 0
 
@@ -117,8 +120,9 @@ class Ours:
 
     def step(self, gradient: Tensor) -> Tensor:
         """Take a gradient in and return the payload (uint8)."""
-        payload = self._layer.compress(gradient, step=self._step)
+        payload = self._layer.encode(self._layer.select(gradient, step=self._step))
         self._layer.commit()
+        self._policy.commit()
         self._step += 1
         return payload
 

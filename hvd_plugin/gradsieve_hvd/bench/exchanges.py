@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from gradsieve import Compression, LayerCompressor
+from gradsieve import Compression, Decision, LayerCompressor, Refusal
 from gradsieve.codec import ValueDtype
 from gradsieve_hvd.demo.tasks import TASKS, Task
 from gradsieve_hvd.exchange import (
@@ -48,14 +48,14 @@ class SparseContender:
     """
 
     def __init__(self, exchange: Exchange, elements: int, density: float, bound: int = 0) -> None:
-        self._exchange = exchange
+        self._exchange, self._decision = exchange, Decision(density)
         self._layer = LayerCompressor(Compression.topk(density=density), elements)
         self._most = bound * round(density * elements) or None
 
     def mean(self, gradient: Tensor, step: int, transport: Transport) -> Tensor:
         """See `Contender`; what the exchange rejects goes back into the residual."""
-        selected = self._layer.select(gradient, step=step)
-        assert selected is not None, f"the gradient of step {step} is not finite"
+        selected = self._layer.select(gradient, self._decision)
+        assert not isinstance(selected, Refusal), f"the gradient of step {step} is not finite"
         result = self._exchange.exchange(selected, transport, self._most)
         self._layer.reclaim(result.rejected)
         self._layer.commit()

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradsieve import CompressionConfig, LayerCompressor, Policy, Velocity
+from gradsieve import CompressionConfig, Policy, Velocity
 
+from .compressed_layer import CompressedLayer
 from .factored_layer import FactoredLayer
 
 _COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
@@ -37,7 +38,7 @@ class ParameterState:
 
     name: str
     parameter: Parameter
-    layer: LayerCompressor | None = None
+    layer: CompressedLayer | None = None
     factored: FactoredLayer | None = None
     velocity: Velocity | None = None
     phase: Phase = Phase.IDLE
@@ -51,7 +52,7 @@ class ParameterState:
         elements, device = parameter.numel(), parameter.device
         if compresses(config, name, parameter):
             part = policy.layer(name, elements)
-            return cls(name, parameter, LayerCompressor(config, elements, device, name, part))
+            return cls(name, parameter, CompressedLayer(config, elements, device, name, part))
         return cls.dense(name, parameter, config)
 
     @classmethod
@@ -64,7 +65,7 @@ class ParameterState:
         return cls(name, parameter, velocity=velocity)
 
     @property
-    def compressor(self) -> LayerCompressor | FactoredLayer | None:
+    def compressor(self) -> CompressedLayer | FactoredLayer | None:
         """What keeps its residual; None if its gradient travels dense."""
         return self.layer or self.factored
 

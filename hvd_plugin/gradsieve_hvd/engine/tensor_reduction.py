@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradsieve import LayerCompressor, Payload, SparseGradient
+from gradsieve import Payload, Refusal, SparseGradient
 from gradsieve.kernels.magnitude import all_finite
 
+from .compressed_layer import CompressedLayer
 from .factored_layer import FactoredLayer
 from .observer import Submitted
 from .parameters import ParameterState, Phase
@@ -31,38 +32,34 @@ class TensorReduction:
 
     # -- out --
 
-    def payload(self, state: ParameterState, layer: LayerCompressor, gradient: Tensor) -> Tensor:
-        """Return what is sent of a gradient to be compressed, uint8 [bytes]: clip it, add the residual,
-        select, encode.
-        """
-        factor = self._begin_compressed(state, gradient)
-        if factor is None:
-            payload = layer.abstain()
-        else:
-            payload = layer.compress(gradient, step=self._reducer.step, unscale=factor)
+    def payload(self, state: ParameterState, layer: CompressedLayer, gradient: Tensor) -> Tensor:
+        """Return what is sent of a gradient to be compressed, as uint8 [bytes]: `select`, then encode."""
+        payload = layer.encode(self._select(state, layer, gradient))
         self._submitted_sparse(state, layer, gradient, payload.numel())
         return payload
 
     def select(
-        self, state: ParameterState, layer: LayerCompressor, gradient: Tensor
-    ) -> SparseGradient | None:
-        """Return what is to be sent of a gradient to be compressed, on its device: clip it, add the residual,
-        select. None for a refusal.
+        self, state: ParameterState, layer: CompressedLayer, gradient: Tensor
+    ) -> SparseGradient | Refusal:
+        """Return what is to be sent of a gradient to be compressed, on its device, or why nothing is: clip
+        it, add the residual, select. A refusal is told to the other ranks before the step is taken.
         """
-        factor = self._begin_compressed(state, gradient)
-        if factor is None:
-            layer.abstain()
-            sent: SparseGradient | None = SparseGradient.nothing(gradient.numel(), gradient.device)
-        else:
-            given = gradient
-            if state.velocity is not None:
-                given, factor = state.velocity.advance(gradient, factor), 1.0
-                state.velocity.keep()
-            sent = layer.select(given, step=self._reducer.step, unscale=factor)
-            if sent is None:
-                self._reducer.nonfinite.add_local(state.name)
+        sent = self._select(state, layer, gradient)
+        if isinstance(sent, Refusal):
+            self._reducer.nonfinite.add_local(state.name)
         self._submitted_sparse(state, layer, gradient, 0)
         return sent
+
+    def _select(
+        self, state: ParameterState, layer: CompressedLayer, gradient: Tensor
+    ) -> SparseGradient | Refusal:
+        factor = self._begin_compressed(state, gradient)
+        if factor is None:
+            return layer.abstain()
+        if state.velocity is not None:
+            gradient, factor = state.velocity.advance(gradient, factor), 1.0
+            state.velocity.update()
+        return layer.select(gradient, step=self._reducer.step, unscale=factor)
 
     def begin_factored(self, state: ParameterState, layer: FactoredLayer, gradient: Tensor) -> Tensor:
         """Return what an exchange of low rank is to sum (fp32 [N], flat): the clipped gradient and the
@@ -86,7 +83,7 @@ class TensorReduction:
         return self._reducer.clipping.factor(state.name, gradient) / state.scale
 
     def _submitted_sparse(
-        self, state: ParameterState, layer: LayerCompressor, gradient: Tensor, payload_bytes: int
+        self, state: ParameterState, layer: CompressedLayer, gradient: Tensor, payload_bytes: int
     ) -> None:
         if state.frozen:
             sent = Submitted(state.name, 0, payload_bytes)
@@ -116,7 +113,7 @@ class TensorReduction:
         velocity = None if state.held else state.velocity
         if velocity is not None and all_finite(reduced):
             reduced = velocity.advance(reduced, 1.0 / state.scale).mul(state.scale).view(gradient.shape)
-            velocity.keep()
+            velocity.update()
         if reduced is not gradient:
             gradient.copy_(reduced)
         if self._reducer.settings.nonfinite == "raise":

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from gradsieve.codec import Payload, ValueDtype, decode, encode, encode_refusal, sent_values
+from gradsieve.codec import Payload, ValueDtype, decode, encode_refusal, encode_rounded
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.transport.base import Transport
 
@@ -91,11 +91,8 @@ class Coder:
 
     def encode(self, block: SparseGradient) -> tuple[Tensor, SparseGradient]:
         """Return a block's payload, and what its receivers will not see of it."""
-        payload = encode(block.selection(), block.elements, self._value_dtype)
-        seen = sent_values(block.values, self._value_dtype)
-        if seen is block.values:
-            return payload, SparseGradient.nothing(block.elements)
-        return payload, _without_zeros(block.with_values(block.values - seen))
+        payload, rounding = encode_rounded(block, self._value_dtype)
+        return payload, rounding.without_zeros() if rounding.count else rounding
 
 
 def refused_block(elements: int) -> Tensor:
@@ -115,7 +112,7 @@ def read(message: Tensor, elements: int) -> SparseGradient | None:
     indices = payload.indices
     if indices is not None:
         return SparseGradient(elements, indices, payload.values)
-    return _without_zeros(SparseGradient(elements, torch.arange(elements, device="cpu"), payload.values))
+    return SparseGradient(elements, torch.arange(elements, device="cpu"), payload.values).without_zeros()
 
 
 def no_gradient(elements: int) -> Tensor:
@@ -126,8 +123,3 @@ def no_gradient(elements: int) -> Tensor:
 def refusal(elements: int) -> Exchanged:
     """Return what comes of an exchange in which a rank refused."""
     return Exchanged(no_gradient(elements), SparseGradient.nothing(elements), refused=True)
-
-
-def _without_zeros(gradient: SparseGradient) -> SparseGradient:
-    there = gradient.values != 0
-    return SparseGradient(gradient.elements, gradient.indices[there], gradient.values[there])

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradsieve.codec import Label
+from gradsieve.codec import Label, Refusal
 from gradsieve.density import entries_to_keep
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.engine.parameters import ParameterState
@@ -61,11 +61,11 @@ class SparseBucket:
         self.name, self.sizes, self._epoch = name, dict(sizes), epoch
         self._exchange, self._bounded = exchange, bounded
         self._elements = sum(sizes.values())
-        self._parts: dict[str, SparseGradient | None] = {}
+        self._parts: dict[str, SparseGradient | Refusal] = {}
         self._most = 0
 
-    def put(self, state: ParameterState, part: SparseGradient | None) -> None:
-        """Add a tensor's selection; None for a refusal."""
+    def put(self, state: ParameterState, part: SparseGradient | Refusal) -> None:
+        """Add a tensor's selection, or its refusal."""
         self._parts[state.name] = part
         if state.layer is not None:
             self._most += entries_to_keep(state.layer.density, self.sizes[state.name])
@@ -83,11 +83,15 @@ class SparseBucket:
         label = Label(self._epoch, tuple(self.sizes.values()), round(1e6 * ready_seconds))
         parts, self._parts = self._parts, {}
         most, self._most = max(self._most, 1), 0
-        refuse = any(part is None for part in parts.values())
+        refuse = any(isinstance(part, Refusal) for part in parts.values())
 
         def begin(transport: Transport) -> Callable[[], Exchanged]:
-            placed = [(start, part) for name, start in self._starts() if (part := parts[name]) is not None]
-            gradient = SparseGradient.joined([(start, part.cpu()) for start, part in placed], self._elements)
+            placed = [
+                (start, part.cpu())
+                for name, start in self._starts()
+                if not isinstance(part := parts[name], Refusal)
+            ]
+            gradient = SparseGradient.joined(placed, self._elements)
             bound = most if self._bounded else None
             framed = FramedTransport(transport, label)
             return begin_exchange(self._exchange, gradient, framed, bound, refuse=refuse)

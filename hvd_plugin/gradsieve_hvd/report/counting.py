@@ -78,9 +78,9 @@ class CountedSum:
         self.asked.passes += 1
         return CountedCandidates(self._inner.reaching(pattern, margin, likely=likely), self.asked)
 
-    def leave_rest(self, selection: Selection, sent: Tensor) -> None:
-        """Replace the selected elements by what is left of them; touches K elements."""
-        self._inner.leave_rest(selection, sent)
+    def subtract_sent(self, selection: Selection) -> None:
+        """Set the selected elements to 0; touches K elements."""
+        self._inner.subtract_sent(selection)
 
     def mean_magnitude(self) -> float:
         """Return mean |a|: a pass."""

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradsieve import LaplaceConfig, LayerCompressor, NonFiniteGradient, Selection, Selector
+from gradsieve import (
+    Decision,
+    LaplaceConfig,
+    LayerCompressor,
+    NonFiniteGradient,
+    Refusal,
+    Selection,
+    Selector,
+)
 from gradsieve.accumulated import Accumulated
 from gradsieve.density import entries_to_keep
 from gradsieve.kernels import as_accumulated
@@ -69,6 +77,7 @@ class WatchedLayer:
         self.name = name
         self._selector = _WatchedSelector(config.selector())
         self._compressor = LayerCompressor(config, elements, name=name, selector=self._selector)
+        self._decision = Decision(config.density)
 
     def exchange(self, gradient: Tensor, step: int) -> tuple[Tensor, Tensor, LayerStep]:
         """Return what arrives (fp32, the gradient's shape, zero where nothing was sent), the accumulated
@@ -78,16 +87,16 @@ class WatchedLayer:
             NonFiniteGradient: it holds NaN or infinity.
         """
         compressor, seen = self._compressor, self._selector
-        sent = compressor.select(gradient, step=step)
-        if sent is None:
+        sent = compressor.select(gradient, self._decision)
+        if isinstance(sent, Refusal):
             raise NonFiniteGradient(f"NaN or infinity in the gradient of '{self.name}' in step {step}")
         compressor.commit()
         record = LayerStep(
             layer=self.name,
             step=step,
             elements=sent.elements,
-            wanted=entries_to_keep(compressor.density, sent.elements),
-            kept=compressor.kept,
+            wanted=entries_to_keep(self._decision.density, sent.elements),
+            kept=sent.count,
             threshold=compressor.threshold or 0.0,
             cold=seen.cold,
             warm=seen.warm,

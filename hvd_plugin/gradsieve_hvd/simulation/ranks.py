@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from gradsieve import Compression, CompressionConfig, ImportanceConfig, LayerCompressor, LossRecorder, decode
+from gradsieve import Compression, CompressionConfig, ImportanceConfig, LossRecorder, decode
+from gradsieve_hvd.engine.compressed_layer import CompressedLayer
 from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.tensor_reduction import TensorReduction
@@ -57,7 +58,7 @@ class SimulatedRank:
         self._parameters = dict(model.named_parameters())
 
     @property
-    def layers(self) -> dict[str, LayerCompressor]:
+    def layers(self) -> dict[str, CompressedLayer]:
         """A compressor per compressed parameter, by name."""
         states = self._reducer.states.values()
         return {state.name: state.layer for state in states if state.layer is not None}

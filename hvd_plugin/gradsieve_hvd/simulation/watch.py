@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradsieve import CompressionConfig, GroupTopKConfig, LayerCompressor
+from gradsieve import CompressionConfig, GroupTopKConfig
 from gradsieve.density import entries_per_group, entries_to_keep
+from gradsieve_hvd.engine.compressed_layer import CompressedLayer
 
 BAND = (0.8, 1.25)  # of kept / k: what every threshold rule promises
 
@@ -32,7 +33,7 @@ class LayerWatch:
     density_most: float = 0.0
     density_last: float = 0.0
 
-    def observe(self, config: CompressionConfig, compressor: LayerCompressor) -> None:
+    def observe(self, config: CompressionConfig, compressor: CompressedLayer) -> None:
         """Note the compressor's last selection, which has been committed."""
         wanted = entries_wanted(config, compressor.density, self.elements)
         ratio = compressor.kept / wanted

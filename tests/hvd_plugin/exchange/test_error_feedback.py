@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sole_tensor import SoleTensor
 
-from gradsieve import Compression, LayerCompressor
+from gradsieve import Compression
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.exchange import AllgatherExchange, Exchange, Exchanged, RingExchange, ScatterExchange
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
@@ -24,7 +25,7 @@ class Rank:
     """One rank's layer and exchange, and what it was given so far."""
 
     def __init__(self, rank: int, exchange: Exchange, seed: int, whole: bool) -> None:
-        self.layer = LayerCompressor(Compression.topk(density=0.05), ELEMENTS)
+        self.layer = SoleTensor(Compression.topk(density=0.05), ELEMENTS)
         self.given = torch.zeros(ELEMENTS, dtype=torch.float64)
         self._exchange, self._whole = exchange, whole
         self._generator = torch.Generator().manual_seed(100 * seed + rank)

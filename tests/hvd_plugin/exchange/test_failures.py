@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from real_ranks import run_alone
+from sole_tensor import SoleTensor
 
 import gradsieve
 from gradsieve.errors import ExchangeError, PayloadError
@@ -75,7 +76,7 @@ def gradient(rank: int, elements: int = ELEMENTS) -> torch.Tensor:
     return torch.randn(elements, generator=torch.Generator().manual_seed(rank))
 
 
-def residual(layer: gradsieve.LayerCompressor) -> torch.Tensor:
+def residual(layer: SoleTensor) -> torch.Tensor:
     return layer.state_dict()["feedback"]["residual"]
 
 
@@ -89,7 +90,7 @@ def messages(sparse: bool) -> list[Any]:
 @pytest.mark.parametrize(("path", "number"), messages(sparse=True))
 def test_a_corrupted_payload_is_refused_and_the_step_can_be_taken_again(path: str, number: int) -> None:
     config = gradsieve.Compression.topk(density=0.02)
-    layers = [gradsieve.LayerCompressor(config, ELEMENTS) for _ in range(RANKS)]
+    layers = [SoleTensor(config, ELEMENTS) for _ in range(RANKS)]
     exchanges = [SPARSE[path]() for _ in range(RANKS)]
 
     def work(transport: Transport, step: int) -> torch.Tensor:
@@ -217,11 +218,11 @@ class Breaking:
 
 layer = gradsieve.LayerCompressor(gradsieve.Compression.topk(density=0.02), 6000)
 generator = torch.Generator().manual_seed(hvd.rank())
-layer.select(torch.randn(6000, generator=generator), step=0)
+layer.select(torch.randn(6000, generator=generator), gradsieve.Decision(0.02))
 layer.commit()
 before = layer.state_dict()["feedback"]["residual"]
-selected = layer.select({gradient}, step=1)
-refuse = selected is None
+selected = layer.select({gradient}, gradsieve.Decision(0.02))
+refuse = isinstance(selected, gradsieve.Refusal)
 try:
     selected = gradsieve.SparseGradient.nothing(6000) if refuse else selected
     result = RingExchange().exchange(selected, Breaking(chosen.transport), refuse=refuse)

@@ -6,8 +6,9 @@ from functools import cache
 
 import pytest
 import torch
+from sole_tensor import SoleTensor
 
-from gradsieve import Compression, LayerCompressor
+from gradsieve import Compression
 from gradsieve.codec import ValueDtype
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.demo.tasks import TASKS
@@ -27,7 +28,7 @@ def recorded() -> list[SparseGradient]:
     model = task.model(seed=0)
     optimizer = task.optimizer(model)
     elements = sum(parameter.numel() for parameter in model.parameters())
-    layers = [LayerCompressor(Compression.topk(density=DENSITY), elements) for _ in range(8)]
+    layers = [SoleTensor(Compression.topk(density=DENSITY), elements) for _ in range(8)]
     for step in range(STEPS):
         selected = []
         for rank, layer in enumerate(layers):

@@ -10,8 +10,8 @@ Where the host waits, and why:
   holds as a number.
 
 Memory: room to note entries, 0.4 bytes per element, from torch's caching allocator while an accumulated
-gradient is asked, and back with ``leave_rest``. So there is one such piece, of the largest tensor's size, not
-one per tensor, and only the first steps take memory from the device.
+gradient is asked, and back with ``subtract_sent``. So there is one such piece, of the largest tensor's size,
+not one per tensor, and only the first steps take memory from the device.
 """
 
 from __future__ import annotations
@@ -95,15 +95,14 @@ class GpuSum:
             self._taken = places, values
         return GpuCandidates(places, values, pattern)
 
-    def leave_rest(self, selection: Selection, sent: Tensor) -> None:
-        """Replace the selected elements by what is left of them when ``sent`` is taken away."""
+    def subtract_sent(self, selection: Selection) -> None:
+        """Set the selected elements to 0."""
         self._notes = None
         if self._taken is not None and self._taken[0] is selection.indices:
             self._taken = None
-            if sent is selection.values:
-                return
+            return
         self._put_back()
-        self._out.index_copy_(0, selection.indices, selection.values - sent)
+        self._out.index_fill_(0, selection.indices, 0.0)
 
     def mean_magnitude(self) -> float:
         """Return mean |a|, in two passes."""
