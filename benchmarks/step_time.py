@@ -38,7 +38,7 @@ import horovod.torch as hvd
 import torch
 
 import gradsieve_hvd
-from gradsieve_hvd.demo.tasks import TASKS, Task
+from gradsieve_hvd.experiments.tasks import TASKS, Task
 from gradsieve_hvd.launcher import counters
 
 _IDLE_SECONDS = 2.0

@@ -13,7 +13,8 @@ Importing it needs neither Horovod nor MPI; training does.
 
 The map, from the top; each stands on what comes below it (docs/architecture.md)::
 
-    cli, demo, bench, report, reproduce, simulation      commands and experiments
+    cli
+    experiments   demo, bench, report, reproduce, simulate: real training, measured
     dropin        the stock Horovod's compression=        optimizer     an optimizer of our own, with buckets
     engine        a step over an optimizer's gradients, as a transaction
     exchange      allgather, ring, scatter of sparse gradients, and whole ones, over any transport

@@ -7,8 +7,8 @@ import torch
 
 from gradsieve import Compression, LossRecorder
 from gradsieve.density import entries_to_keep
-from gradsieve_hvd.demo.tasks import TASKS
-from gradsieve_hvd.simulation import training
+from gradsieve_hvd.experiments.simulate import training
+from gradsieve_hvd.experiments.tasks import TASKS
 
 RULES = [
     pytest.param(Compression.laplace, id="laplace"),

@@ -7,9 +7,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from gradsieve_hvd.bench.contenders import contenders
-from gradsieve_hvd.bench.exchanges import paths
 from gradsieve_hvd.cli import main
+from gradsieve_hvd.experiments.bench.contenders import contenders
+from gradsieve_hvd.experiments.bench.exchanges import paths
 
 ELEMENTS = 30_000
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from gradsieve import Compression
-from gradsieve_hvd.demo.tasks import TASKS
-from gradsieve_hvd.simulation import training
+from gradsieve_hvd.experiments.simulate import training
+from gradsieve_hvd.experiments.tasks import TASKS
 
 SETUPS = {"digits": (4, 120, 0.1, 10_000), "charlm-small": (2, 60, 0.1, 1_000)}
 """Ranks, steps, bound (below the norm of most gradients), and what is compressed."""

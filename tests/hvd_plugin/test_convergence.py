@@ -6,10 +6,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from gradsieve_hvd.bench import convergence
-from gradsieve_hvd.bench.convergence_table import summaries
 from gradsieve_hvd.cli import main
-from gradsieve_hvd.demo.tasks import TASKS
+from gradsieve_hvd.experiments.bench import convergence
+from gradsieve_hvd.experiments.bench.convergence_table import summaries
+from gradsieve_hvd.experiments.tasks import TASKS
 
 
 @pytest.fixture(autouse=True)

@@ -12,15 +12,22 @@ from gradsieve import Compression, decode
 from gradsieve.kernels import as_accumulated
 from gradsieve.selectors import LaplaceSelector
 from gradsieve_hvd.cli import main
-from gradsieve_hvd.report.counting import CountedSum
-from gradsieve_hvd.report.figures import sample_rows, selection_rows, tables
-from gradsieve_hvd.report.fits import POOLED, distance, fit, laplace_quantiles, layer_fits, normal_quantiles
-from gradsieve_hvd.report.fits import shape as shape_of
-from gradsieve_hvd.report.importance import cosine, gradient_cosines, top_share
-from gradsieve_hvd.report.layer import WatchedLayer
-from gradsieve_hvd.report.layered import train_layered
-from gradsieve_hvd.report.task import SampledDigits
-from gradsieve_hvd.report.training import train
+from gradsieve_hvd.experiments.report.counting import CountedSum
+from gradsieve_hvd.experiments.report.figures import sample_rows, selection_rows, tables
+from gradsieve_hvd.experiments.report.fits import (
+    POOLED,
+    distance,
+    fit,
+    laplace_quantiles,
+    layer_fits,
+    normal_quantiles,
+)
+from gradsieve_hvd.experiments.report.fits import shape as shape_of
+from gradsieve_hvd.experiments.report.importance import cosine, gradient_cosines, top_share
+from gradsieve_hvd.experiments.report.layer import WatchedLayer
+from gradsieve_hvd.experiments.report.layered import train_layered
+from gradsieve_hvd.experiments.report.task import SampledDigits
+from gradsieve_hvd.experiments.report.training import train
 
 BAND = (0.8, 1.25)
 STEPS = 4

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsieve_hvd.cli import main
-from gradsieve_hvd.reproduce import layered, selection
-from gradsieve_hvd.reproduce.finding import Finding
+from gradsieve_hvd.experiments.reproduce import layered, selection
+from gradsieve_hvd.experiments.reproduce.finding import Finding
 
 
 @pytest.fixture(autouse=True)

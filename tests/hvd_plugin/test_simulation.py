@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from sole_tensor import SoleTensor
 
 from gradsieve import Compression, LossRecorder, MomentumCorrection
-from gradsieve_hvd.demo.tasks import TASKS
-from gradsieve_hvd.simulation import SimulatedRank, training
-from gradsieve_hvd.simulation.budget import TOLERANCE, at_equal_bytes
-from gradsieve_hvd.simulation.outcome import Outcome, Point, train
-from gradsieve_hvd.simulation.watch import LayerWatch
+from gradsieve_hvd.experiments.simulate import SimulatedRank, training
+from gradsieve_hvd.experiments.simulate.budget import TOLERANCE, at_equal_bytes
+from gradsieve_hvd.experiments.simulate.outcome import Outcome, Point, train
+from gradsieve_hvd.experiments.simulate.watch import LayerWatch
+from gradsieve_hvd.experiments.tasks import TASKS
 
 STEPS = 3
 ELEMENTS = 64 * 640 + 640 + 640 * 640 + 640 + 640 * 10 + 10

@@ -10,7 +10,7 @@ from gradsieve.errors import GradsieveError
 
 _SUBCOMMANDS = {
     "agent": ("gradsieve_hvd.control.agent_command", "Run ranks on this host for a coordinator."),
-    "bench": ("gradsieve_hvd.bench.command", "Measure selecting and encoding on this machine."),
+    "bench": ("gradsieve_hvd.experiments.bench.command", "Measure selecting and encoding on this machine."),
     "build-horovod": (
         "gradsieve_hvd.horovod_build.command",
         "Build and install Horovod for this torch and MPI.",
@@ -20,13 +20,19 @@ _SUBCOMMANDS = {
         "gradsieve_hvd.control.coordinator_command",
         "Run a job on several hosts through their agents.",
     ),
-    "demo": ("gradsieve_hvd.demo.command", "Train two models with and without compression and compare."),
+    "demo": (
+        "gradsieve_hvd.experiments.demo.command",
+        "Train two models with and without compression and compare.",
+    ),
     "launch-agent": (
         "gradsieve_hvd.control.launch_agent_command",
         "Stand in for ssh below a coordinator's mpirun.",
     ),
-    "report": ("gradsieve_hvd.report.command", "Show what gradients of real training look like."),
-    "reproduce": ("gradsieve_hvd.reproduce.command", "Put the papers' headline claims to the test."),
+    "report": ("gradsieve_hvd.experiments.report.command", "Show what gradients of real training look like."),
+    "reproduce": (
+        "gradsieve_hvd.experiments.reproduce.command",
+        "Put the papers' headline claims to the test.",
+    ),
     "run": ("gradsieve_hvd.launcher.command", "Run a command on several ranks, also on emulated links."),
     # By name only, as all that plug-in and operator share.
     "submit": ("gradsieve_operator.client.submit_command", "Train a program on a Kubernetes cluster."),

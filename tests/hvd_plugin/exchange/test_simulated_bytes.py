@@ -11,9 +11,9 @@ from sole_tensor import SoleTensor
 from gradsieve import Compression
 from gradsieve.codec import ValueDtype
 from gradsieve.sparse_gradient import SparseGradient
-from gradsieve_hvd.demo.tasks import TASKS
 from gradsieve_hvd.exchange import AllgatherExchange, RingExchange, ScatterExchange
 from gradsieve_hvd.exchange.messages_sent import PATHS, Messages, Supports, bytes_of, crossing
+from gradsieve_hvd.experiments.tasks import TASKS
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
 DENSITY = 0.01

@@ -17,7 +17,7 @@ def invoke():
 def test_help_lists_the_subcommands_without_importing_them(invoke, monkeypatch):
     for module in (
         "gradsieve_hvd.horovod_build.command",
-        "gradsieve_hvd.demo.command",
+        "gradsieve_hvd.experiments.demo.command",
         "gradsieve_hvd.launcher.command",
     ):
         monkeypatch.setitem(sys.modules, module, None)
@@ -27,7 +27,7 @@ def test_help_lists_the_subcommands_without_importing_them(invoke, monkeypatch):
 
 
 def test_a_subcommand_whose_packages_are_missing_says_so(invoke, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gradsieve_hvd.demo.command", None)
+    monkeypatch.setitem(sys.modules, "gradsieve_hvd.experiments.demo.command", None)
     result = invoke("demo")
     assert result.exit_code == 1
     assert "`gradsieve demo` cannot be used here" in result.output

@@ -189,7 +189,7 @@ def test_statistics_count_what_was_sent_and_what_was_not():
 
 @on_ranks
 def test_digits_train_on_real_ranks_as_well_as_by_the_drop_in(hvd: Any) -> None:
-    from gradsieve_hvd.demo.tasks import TASKS
+    from gradsieve_hvd.experiments.tasks import TASKS
 
     task = TASKS["digits"]()
 

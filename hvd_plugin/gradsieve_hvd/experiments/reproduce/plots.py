@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from gradsieve_hvd.bench.convergence import Row
+from gradsieve_hvd.experiments.bench.convergence import Row
 
 
 def plot_accuracy_by_bytes(rows: Sequence[Row], setting: str, path: Path) -> None:

@@ -128,7 +128,7 @@ def _train(
             events=str(events),
         )
         plan.save(plan_file)
-        worker = (sys.executable, "-m", "gradsieve_hvd.demo.worker", str(plan_file))
+        worker = (sys.executable, "-m", "gradsieve_hvd.experiments.demo.worker", str(plan_file))
         with Progress(console, events, runs=len(runs)) as progress:
             outcome = run(Job(worker, ranks, link, timeout=_JOB_TIMEOUT_SECONDS))
         if outcome.status != 0:

@@ -18,9 +18,9 @@ from torch.optim import Optimizer
 from gradsieve import Compression, CompressionConfig, DensityWarmup, MomentumCorrection
 from gradsieve.codec import ValueDtype
 from gradsieve.config.base import CommonSettings
-from gradsieve_hvd.demo.tasks import TASKS, Task
-from gradsieve_hvd.simulation.budget import at_equal_bytes
-from gradsieve_hvd.simulation.outcome import Outcome, train
+from gradsieve_hvd.experiments.simulate.budget import at_equal_bytes
+from gradsieve_hvd.experiments.simulate.outcome import Outcome, train
+from gradsieve_hvd.experiments.tasks import TASKS, Task
 
 Row = dict[str, Any]
 OptimizerName = Literal["sgd", "adamw"]

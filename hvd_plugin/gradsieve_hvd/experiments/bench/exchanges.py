@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from gradsieve import Compression, Decision, LayerCompressor, Refusal
 from gradsieve.codec import ValueDtype
-from gradsieve_hvd.demo.tasks import TASKS, Task
 from gradsieve_hvd.exchange import (
     AllgatherExchange,
     BucketExchange,
@@ -23,6 +22,7 @@ from gradsieve_hvd.exchange import (
     ScatterExchange,
 )
 from gradsieve_hvd.exchange.messages_sent import dense_bytes
+from gradsieve_hvd.experiments.tasks import TASKS, Task
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 

@@ -1,4 +1,5 @@
-"""One rank of the demo: ``python -m gradsieve_hvd.demo.worker PLAN``, started by the launcher on every rank.
+"""One rank of the demo: ``python -m gradsieve_hvd.experiments.demo.worker PLAN``, started by the launcher on
+every rank.
 
 Every figure in results.json comes from here:
 
@@ -23,11 +24,11 @@ from typing import Any
 
 import torch
 
+from gradsieve_hvd.experiments.tasks import TASKS, Task
 from gradsieve_hvd.launcher import counters
 
 from .contenders import SPARSE, compression
 from .plan import Plan, Run
-from .tasks import TASKS, Task
 
 _WARM_UP_STEPS = 3  # allocations, the comparison of settings, Horovod's response cache
 _IDLE_SECONDS = 2.0

@@ -17,9 +17,9 @@ import torch
 from rich import box
 from rich.table import Table
 
-from gradsieve_hvd.bench import convergence, selection
-from gradsieve_hvd.bench.convergence import FIXED, Row, Setup
-from gradsieve_hvd.bench.recording import Recording
+from gradsieve_hvd.experiments.bench import convergence, selection
+from gradsieve_hvd.experiments.bench.convergence import FIXED, Row, Setup
+from gradsieve_hvd.experiments.bench.recording import Recording
 
 from .finding import Finding, Reproduction, points, times
 
@@ -64,7 +64,7 @@ class LaplaceThreshold:
     source: str = "Chen, Liu, Han, J. Zhejiang Univ. (Eng. Sci.) 2021, 55(2)"
 
     def reproduce(self, seeds: int, progress: Callable[[str], None], *, quick: bool) -> Reproduction:
-        """See :class:`gradsieve_hvd.reproduce.finding.Claim`."""
+        """See :class:`gradsieve_hvd.experiments.reproduce.finding.Claim`."""
         size = _QUICK if quick else _FULL
         trainings = [
             row

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from gradsieve_hvd.demo.tasks import TASKS
+from gradsieve_hvd.experiments.tasks import TASKS
 
 from .finding import Finding, Reproduction, Verdict
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradsieve import CompressionConfig
-from gradsieve_hvd.demo.tasks import Task
+from gradsieve_hvd.experiments.tasks import Task
 
 from .training import Step, training
 from .watch import LayerWatch

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
-from gradsieve_hvd.bench.convergence import DENSE, FIXED, Row, Setup, measure
+from gradsieve_hvd.experiments.bench.convergence import DENSE, FIXED, Row, Setup, measure
 
 from .finding import Finding, Reproduction, points, times
 
@@ -35,7 +35,7 @@ class LayeredAdaptive:
     source: str = "Wang, Zhu, J. Hubei Minzu Univ. (Nat. Sci.) 2025(1)"
 
     def reproduce(self, seeds: int, progress: Callable[[str], None], *, quick: bool) -> Reproduction:
-        """See :class:`gradsieve_hvd.reproduce.finding.Claim`."""
+        """See :class:`gradsieve_hvd.experiments.reproduce.finding.Claim`."""
         setup = _QUICK if quick else _FULL
         rows = [
             row

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from gradsieve import LayeredConfig
 from gradsieve.density import entries_to_keep
-from gradsieve_hvd.simulation import SimulatedRank
-from gradsieve_hvd.simulation.training import gradients_of
+from gradsieve_hvd.experiments.simulate import SimulatedRank
+from gradsieve_hvd.experiments.simulate.training import gradients_of
 
 from .task import SampledDigits
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradsieve_hvd.demo.tasks.digits import Digits
+from gradsieve_hvd.experiments.tasks.digits import Digits
 
 
 class SampledDigits(Digits):

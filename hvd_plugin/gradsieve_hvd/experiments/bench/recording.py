@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from gradsieve_hvd.demo.tasks import TASKS
+from gradsieve_hvd.experiments.tasks import TASKS
 
 _WARM_UP_STEPS = 10  # the first gradients are like no others
 

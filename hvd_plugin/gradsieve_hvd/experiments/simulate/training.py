@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from gradsieve import CompressionConfig
-from gradsieve_hvd.demo.tasks import Task
+from gradsieve_hvd.experiments.tasks import Task
 
 from .board import Board
 from .ranks import SimulatedRank

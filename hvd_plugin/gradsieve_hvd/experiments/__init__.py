@@ -1,0 +1,1 @@
+"""Real training, measured: tasks, the demo, benchmarks, reports, the papers' claims, simulated ranks."""
