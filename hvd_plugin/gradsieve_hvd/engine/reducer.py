@@ -54,8 +54,9 @@ class Reducer:
     observers: are told what happens. counter: of bytes. states: by name, from their first gradients on.
     step: optimizer steps that were really taken, the clock of density warm-up, equal on all ranks. number:
     tells optimizers apart, the same on all ranks; None until they have agreed on it. compared: whether they
-    have compared their settings. unapplied: whether some gradient was exchanged and the optimizer has not
-    stepped since.
+    have compared their settings. abstains: whether this rank takes part with nothing, and does not update its
+    weights. uneven: whether some rank does so in this round. unapplied: whether some gradient was exchanged
+    and the optimizer has not stepped since.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Reducer:
         self.step = 0
         self.number: int | None = None
         self.compared = False
+        self.abstains = self.uneven = False
         self.unapplied = False
         self.nonfinite = NonFiniteLog()
         self.clipping = AgreedClipping(settings, named_parameters, messages, averages=averages)
@@ -191,7 +193,7 @@ class Reducer:
         self.unapplied = False
         self.step += 1
         self.clipping.end_step()
-        self._weights_check.end_round(self.number, self.step)
+        self._weights_check.end_round(self.number, self.step, equal=not self.uneven)
 
     def skip(self) -> None:
         """A step is begun anew, or was skipped: roll back, and count the round if there was one.
@@ -202,7 +204,7 @@ class Reducer:
         exchanged = self.unapplied
         self.rollback()
         if exchanged:
-            self._weights_check.end_round(self.number, self.step)
+            self._weights_check.end_round(self.number, self.step, equal=not self.uneven)
 
     def rollback(self) -> None:
         """Give every parameter of a step that was never applied its residual back, bit for bit."""

@@ -74,10 +74,10 @@ class TensorReduction:
         return sent
 
     def _begin_compressed(self, state: ParameterState, gradient: Tensor) -> float | None:
-        """Return what takes the loss scale out of a gradient and clips it; None if it is frozen."""
+        """Return what takes the loss scale out of a gradient and clips it; None if nothing is sent of it."""
         own_memory(gradient)
         state.phase, state.scale = Phase.IN_FLIGHT, self._reducer.settings.loss_scale()
-        if state.frozen:
+        if self._abstains(state):
             self._reducer.clipping.abstain(gradient.numel())
             return None
         return self._reducer.clipping.factor(state.name, gradient) / state.scale
@@ -85,7 +85,7 @@ class TensorReduction:
     def _submitted_sparse(
         self, state: ParameterState, layer: CompressedLayer, gradient: Tensor, payload_bytes: int
     ) -> None:
-        if state.frozen:
+        if self._abstains(state):
             sent = Submitted(state.name, 0, payload_bytes)
         else:
             size = gradient.numel() * gradient.element_size()
@@ -96,7 +96,7 @@ class TensorReduction:
         """Return the factor that clips a gradient that travels dense; a frozen parameter's is set to zero."""
         own_memory(gradient)
         state.phase = Phase.IN_FLIGHT
-        if state.frozen:
+        if self._abstains(state):
             gradient.zero_()
         if self._reducer.settings.nonfinite == "raise":
             self._reducer.nonfinite.check_local(state.name, gradient)
@@ -104,6 +104,9 @@ class TensorReduction:
         factor = self._reducer.clipping.factor(state.name, gradient)
         self._reducer.observers.submitted(Submitted(state.name, gradient.numel() * gradient.element_size()))
         return factor
+
+    def _abstains(self, state: ParameterState) -> bool:
+        return state.frozen or self._reducer.abstains
 
     # -- back --
 

@@ -62,8 +62,9 @@ class WeightsCheck:
         if self._pending is not None:
             self._pending.begin()
 
-    def end_round(self, number: int | None, step: int) -> None:
-        """Go on by a round. ``number``: the optimizer's; ``step``: optimizer steps taken on this rank.
+    def end_round(self, number: int | None, step: int, *, equal: bool = True) -> None:
+        """Go on by a round. ``number``: the optimizer's; ``step``: optimizer steps taken on this rank;
+        ``equal``: whether weights ought to be, now.
 
         Raises:
             RankMismatch: on every rank, if the weights differed at the end of the round before.
@@ -76,7 +77,7 @@ class WeightsCheck:
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.compare()
-        if due:
+        if due and equal:
             self._pending = _Pending(self._named_weights(), self._messages, f"weights.{number}", step)
 
 

@@ -182,12 +182,23 @@ class DenseBucket:
         name, sizes: see `SparseBucket`.
         dtype: that the exchange takes.
         exchange: sums flat buckets. What it rejects (fp16's rounding) is lost, as there are no residuals.
+        counts: whether one element more travels along, in which ranks that have joined are counted.
+
+    joined: whether this rank has. absent: how many ranks had in the last exchange; None if one refused.
     """
 
     def __init__(
-        self, name: str, sizes: Mapping[str, int], dtype: torch.dtype, exchange: BucketExchange
+        self,
+        name: str,
+        sizes: Mapping[str, int],
+        dtype: torch.dtype,
+        exchange: BucketExchange,
+        *,
+        counts: bool = False,
     ) -> None:
         self.name, self.sizes, self._dtype, self._exchange = name, dict(sizes), dtype, exchange
+        self._counts, self.joined = counts, False
+        self.absent: int | None = None
         self._parts: dict[str, Tensor] = {}
 
     def put(self, name: str, part: Tensor) -> None:
@@ -202,18 +213,23 @@ class DenseBucket:
     def begun(self, ready_seconds: float) -> Begun[Reduced]:  # noqa: ARG002 - no frame
         """Return what begins the exchange, all of which waits, and forget the gradients."""
         parts, self._parts = self._parts, {}
+        count = torch.full((int(self._counts),), float(self.joined), dtype=self._dtype, device="cpu")
 
         def exchange(transport: Transport) -> Reduced:
-            flat = torch.cat([parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes])
-            return self._exchange.exchange(flat, transport)
+            flat = [parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes]
+            return self._exchange.exchange(torch.cat([*flat, count]), transport)
 
         return lambda transport: partial(exchange, transport)
 
     def split(self, reduced: Reduced) -> list[tuple[str, Tensor]]:
         """Return each tensor's part of the total, a view; NaN if a rank refused."""
+        if self._counts:
+            self.absent = None if reduced.refused else round(float(reduced.total[-1]))
         if reduced.refused:
             reduced.total.fill_(torch.nan)
-        return list(zip(self.sizes, reduced.total.split(list(self.sizes.values())), strict=True))
+        return list(
+            zip(self.sizes, reduced.total.split([*self.sizes.values(), int(self._counts)]), strict=False)
+        )
 
     def discard(self) -> None:
         """Forget the gradients."""

@@ -67,6 +67,23 @@ class _Methods(torch.optim.Optimizer):
         with self.synchronizer.updating():
             return super(type(self), self).step()
 
+    def join(self) -> int:
+        """Call it when this rank's data have run out: it helps the others on until theirs have, too.
+
+        Until then this rank takes part with nothing; sums go on being divided by all ranks. Its residual
+        waits for its next gradient. At the end it takes over the weights and the state of the rank that
+        called it last.
+
+        Returns:
+            that rank's number.
+
+        Raises:
+            ConfigurationError: gradients are being exchanged.
+            NonFiniteGradient: on all ranks; those that go on join again, or train on.
+            ExchangeError: a rank did not take its next step in time.
+        """
+        return self.synchronizer.join(self)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients.
 
@@ -103,6 +120,7 @@ class _Methods(torch.optim.Optimizer):
 
 _NAMES = (
     "add_param_group",
+    "join",
     "set_backward_passes_per_step",
     "skip_synchronize",
     "step",

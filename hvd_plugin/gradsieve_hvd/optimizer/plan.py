@@ -27,6 +27,7 @@ class BucketPlan:
        backward mostly reaches them (PyTorch's DistributedDataParallel).
     2. Then rank 0 tells in which order they became ready there, and buckets are cut in that order.
     3. Tensors that come later get buckets of their own, after the others.
+    4. There is a dense bucket, empty if need be: the first one also counts ranks that have joined.
 
     Args:
         config: says which are compressed; the others travel in dense buckets, last.
@@ -92,9 +93,12 @@ class BucketPlan:
         for names in cut_into_buckets(others, BUCKET_ELEMENTS):
             dense = DenseExchange(path.dense)
             self._add_dense({name: others[name] for name in names}, torch.float32, dense)
+        if not self.dense:
+            self._add_dense({}, torch.float32, DenseExchange(path.dense))
 
     def _add_dense(self, sizes: Mapping[str, int], dtype: torch.dtype, exchange: BucketExchange) -> None:
-        bucket = DenseBucket(f"dense bucket {len(self.dense)}", sizes, dtype, exchange)
+        name, counts = f"dense bucket {len(self.dense)}", not self.dense
+        bucket = DenseBucket(name, sizes, dtype, exchange, counts=counts)
         self.dense.append(bucket)
         self._bucket_of |= dict.fromkeys(sizes, bucket)
 

@@ -34,6 +34,7 @@ from gradsieve_hvd.transport.base import Transport
 
 from .buckets import Bucket, DenseBucket, FactoredBucket
 from .exchange_thread import ExchangeThread, Pending
+from .joining import Joining
 from .messages import ThreadMessages
 from .momentum import TakenOverMomentum
 from .paths import Path
@@ -83,6 +84,7 @@ class Synchronizer:
         self._named, self._path, self._momentum = dict(named), path, momentum
         self._thread = ExchangeThread(transport, settings.timeout_seconds)
         self.messages = ThreadMessages(self._thread)
+        self._joining = Joining(self.messages)
         self._steering = steering
         self._control: PlanExchange | None = None
         self.reducer = Reducer(
@@ -179,7 +181,7 @@ class Synchronizer:
             return
         self._in_flight = InFlightCheck()
         if self.reducer.unapplied:
-            self.reducer.skip()
+            self._skip()
         self._add_hooks()
         if not self.reducer.compared:
             self._compare_settings()
@@ -189,6 +191,10 @@ class Synchronizer:
             self._momentum.begin_round()
         self.reducer.begin_round()
         self.in_round, self._began = True, time.monotonic()
+
+    def _skip(self) -> None:
+        self._joining.tell(taken=False)
+        self.reducer.skip()
 
     def _compare_settings(self) -> None:
         mine = settings_of(
@@ -239,6 +245,8 @@ class Synchronizer:
         buckets = self._plan.buckets
         while len(self._launched) < len(buckets) and buckets[len(self._launched)].full:
             bucket = buckets[len(self._launched)]
+            if isinstance(bucket, DenseBucket):
+                bucket.joined = self._joining.joined
             names = ", ".join(f"'{name}'" for name in list(bucket.sizes)[:3])
             begin = bucket.begun(time.monotonic() - self._began)
             pending = self._thread.submit(begin, f"{bucket.name} ({names}, ...)")
@@ -249,13 +257,15 @@ class Synchronizer:
     def synchronize(self) -> None:
         """Wait until all gradients are the mean (or sum) over ranks, in ``p.grad``.
 
-        A second call changes nothing, unless all ranks agree that the gradients are new ones, set by hand.
+        A second call changes nothing, unless all ranks agree that the gradients are new ones, set by hand;
+        once a rank has joined, they are not.
 
         Raises:
             ExchangeError, PayloadError: a rank did not answer, or sent what cannot be decoded. The step is
             rolled back.
         """
-        if not self.in_round and self.reducer.unapplied and not self.reducer.gradients_are_new():
+        again = not self.in_round and self.reducer.unapplied and not self._joining.joined
+        if again and (self._joining.absent or not self.reducer.gradients_are_new()):
             return
         try:
             self._begin_round()
@@ -269,6 +279,8 @@ class Synchronizer:
             for bucket, pending in self._launched:
                 self._finish(bucket, pending)
             self.reducer.observers.all_arrived()
+            self._joining.counted(self._plan.dense[0].absent)
+            self.reducer.uneven = bool(self._joining.absent)
             self._plan.freeze(expected_order(self._reduced()), self.messages)
         except BaseException:
             self._end_round()
@@ -319,10 +331,85 @@ class Synchronizer:
         self.reducer.before_update()
         with nullcontext() if self._momentum is None else self._momentum.suspended():
             yield
+        self._commit()
+
+    def _commit(self) -> None:
         if self.reducer.exchanged():
+            self._joining.tell(taken=True)
             self.reducer.commit()
             if self._control is not None:
                 self._control.after_step(self.reducer.step, self.reducer.counter.last)
+
+    # -- join --
+
+    def join(self, optimizer: torch.optim.Optimizer) -> int:
+        """Take part with nothing until all ranks have joined; return the one that did so last.
+
+        1. Take part in a round. What it drops of the others' sum goes to this rank's residual, which waits.
+        2. If all have joined, it was the last one: forget it.
+        3. Else wait until those that train have taken the step, or skipped it, and do so, too, except for
+           the update.
+        4. When all have joined: take over weights, the state of ``optimizer`` (the user's) and velocities of
+           the one that did so last, if steps were taken without this rank.
+
+        Raises:
+            ConfigurationError: gradients are being exchanged.
+            NonFiniteGradient: on all ranks; those that go on join again, or train on.
+            ExchangeError: a rank did not take part in time.
+        """
+        if self.in_round:
+            raise ConfigurationError(
+                "join() was called between backward() and step(), while gradients are exchanged. Take the "
+                "step first, or leave out the last backward()."
+            )
+        self._joining.joined = self.reducer.abstains = True
+        try:
+            while not self._take_part_with_nothing():
+                if self._joining.was_taken():
+                    self._commit()
+            self.reducer.skip()
+            self.reducer.uneven = False
+            last, state = self._joining.end(lambda: self._common_state(optimizer))
+        finally:
+            self._joining.joined = self.reducer.abstains = False
+            self._forget_gradients()
+        if state is not None:
+            self._take_over(state, optimizer)
+        return last
+
+    def _common_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Return what is the same on all ranks that train."""
+        return {
+            "parameters": {name: parameter.detach() for name, parameter in self._named.items()},
+            "optimizer": optimizer.state_dict(),
+            "velocities": {
+                state.name: state.velocity.state_dict()
+                for state in self.reducer.states.values()
+                if state.compressor is None and state.velocity is not None
+            },
+        }
+
+    def _take_over(self, state: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
+        for name, value in state["parameters"].items():
+            self._named[name].detach().copy_(value)
+        optimizer.load_state_dict(state["optimizer"])
+        for name, saved in state["velocities"].items():
+            velocity = self.reducer.states[name].velocity
+            assert velocity is not None, "settings are the same on all ranks"
+            velocity.load_state_dict(saved)
+
+    def _take_part_with_nothing(self) -> bool:
+        """Return whether all ranks did so."""
+        self._forget_gradients()
+        self.synchronize()
+        if self._joining.all_joined:
+            return True
+        self.reducer.before_update()
+        return False
+
+    def _forget_gradients(self) -> None:
+        for parameter in self._named.values():
+            parameter.grad = None
 
     def _end_round(self) -> None:
         self.in_round = False
