@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -27,21 +27,33 @@ from gradsieve_hvd.transport.framed import FramedTransport
 from .exchange_thread import Begun
 
 
-def cut_into_buckets(sizes: Mapping[str, int], limit: int) -> list[tuple[str, ...]]:
+def cut_into_buckets(
+    sizes: Mapping[str, int], limit: int, group_of: Mapping[str, int] | None = None
+) -> list[tuple[str, ...]]:
     """Return the names in their order, cut where a bucket has at least ``limit`` elements.
 
-    sizes: elements by name, in the order in which gradients become ready.
+    sizes: elements by name, in the order in which gradients become ready. group_of: names of one group are
+        in one bucket, and come where the last of them would.
     """
     buckets: list[tuple[str, ...]] = []
     names: list[str] = []
     elements = 0
-    for name, size in sizes.items():
-        names.append(name)
-        elements += size
+    for together in _in_groups(sizes, group_of or {}):
+        names += together
+        elements += sum(sizes[name] for name in together)
         if elements >= limit:
             buckets.append(tuple(names))
             names, elements = [], 0
     return [*buckets, tuple(names)] if names else buckets
+
+
+def _in_groups(names: Iterable[str], group_of: Mapping[str, int]) -> list[list[str]]:
+    """Return the names in their order, those of a group together in the place of its last one."""
+    members: dict[int | str, list[str]] = {}
+    for name in names:
+        group = group_of.get(name, name)
+        members[group] = [*members.pop(group, []), name]
+    return list(members.values())
 
 
 class SparseBucket:

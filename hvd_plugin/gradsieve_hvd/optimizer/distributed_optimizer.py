@@ -12,6 +12,8 @@ from torch.nn import Parameter
 
 import gradsieve
 from gradsieve import Steering
+from gradsieve.config.base import is_positive
+from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.control.plan import has_coordinator
 from gradsieve_hvd.engine.settings import Settings
@@ -137,7 +139,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     compression: Settings | None = None,
     backward_passes_per_step: int = 1,
     op: Any = "average",
-    gradient_predivide_factor: float = 1.0,  # noqa: ARG001 - see the docstring
+    gradient_predivide_factor: float = 1.0,
     groups: Any = None,
     sparse_as_dense: bool = False,
     process_set: Any = None,
@@ -159,8 +161,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         compression: one of `gradsieve_hvd.Compression`; None for ``Compression.laplace()``.
         backward_passes_per_step: backward passes whose gradients are added up before they are exchanged.
         op: ``hvd.Average`` or ``hvd.Sum``, or "average" or "sum".
-        gradient_predivide_factor: Horovod's, without effect: sums are made in fp32, where nothing overflows.
-        groups: must be None; buckets take the place of groups.
+        gradient_predivide_factor: Horovod's, with op=Average: gradients that travel whole are divided by it
+            before they are added up, and by the rest of the number of ranks after. That matters in "fp16",
+            where large sums overflow; fp32 sums have room.
+        groups: Horovod's, a number or lists of parameters: tensors of one group leave in one bucket, those
+            that are compressed and those that are not in one each.
         sparse_as_dense: make sparse gradients (of embeddings) dense ones, and exchange them as such.
         process_set: Horovod's, for ranks that talk through Horovod; None for all ranks.
         exchange: "allgather": every rank sends its entries to all; for few ranks. "ring": sums travel around
@@ -181,16 +186,13 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """
     path = path_named(exchange, rank)
     settings = path.applied_to(_settings(compression))
-    if groups is not None:
-        raise ConfigurationError(
-            "groups= has no meaning here: gradients travel in buckets, in the order in which they are ready. "
-            "Leave it out."
-        )
     named = _named(optimizer, named_parameters)
+    group_of = _group_of(groups, named)
     for name, parameter in named:
         require_known_dtype(name, parameter.dtype)
     require_no_double_momentum(optimizer, settings.config)
     averages = _averages(op)
+    _require_predivide_factor(gradient_predivide_factor, averages=averages)
     used = transport or _chosen_transport(process_set, settings.timeout_seconds)
     made: Any = object.__new__(_derived(type(optimizer)))
     # A scheduler puts a step of its own onto an optimizer, which is not to hide ours.
@@ -211,7 +213,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             "exchange": exchange,
             "rank": path.rank,
             "momentum_correction": takes_over,
+            "gradient_predivide_factor": gradient_predivide_factor,
+            "groups": group_of,
         },
+        group_of=group_of,
+        predivide=gradient_predivide_factor,
         momentum=TakenOverMomentum(made, 1 if averages else used.size) if takes_over else None,
         steering=Steering() if transport is None and process_set is None and has_coordinator() else None,
     )
@@ -267,6 +273,41 @@ def _named(
             f"shape {missing[0]}. Pass model.named_parameters() with every parameter of the optimizer."
         )
     return [(name, parameter) for name, parameter in given if parameter in own]
+
+
+def _group_of(groups: Any, named: list[tuple[str, Parameter]]) -> dict[str, int]:
+    """Return the number of each parameter's group, by name; those in no group are left out.
+
+    Raises:
+        ConfigurationError: ``groups`` is neither a number nor lists of the optimizer's parameters, or one is
+            in two of them.
+    """
+    if groups is None:
+        return {}
+    if is_count(groups, 1):
+        return {name: number * groups // len(named) for number, (name, _) in enumerate(named)}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named}
+    numbered: dict[str, int] = {}
+    for number, group in enumerate(groups if isinstance(groups, list | tuple) else [groups]):
+        for each in group if isinstance(group, list | tuple) else [group]:
+            name = names.get(each) if isinstance(each, torch.Tensor) else None
+            if name is None or name in numbered:
+                problem = "which is in two groups" if name else "which is not a parameter of the optimizer"
+                raise ConfigurationError(
+                    f"groups: found {name or type(each).__name__!r}, {problem}; expected a number of groups, "
+                    "or lists of parameters"
+                )
+            numbered[name] = number
+    return numbered
+
+
+def _require_predivide_factor(factor: Any, *, averages: bool) -> None:
+    if not is_positive(factor):
+        raise ConfigurationError(f"gradient_predivide_factor={factor!r}: expected a positive number")
+    if factor != 1.0 and not averages:
+        raise ConfigurationError(
+            f"gradient_predivide_factor={factor!r} splits the division of a mean, and op=Sum divides nothing"
+        )
 
 
 def _averages(op: Any) -> bool:

@@ -32,6 +32,7 @@ class BucketPlan:
     Args:
         config: says which are compressed; the others travel in dense buckets, last.
         path: how they travel; fp64 gradients travel as they are.
+        group_of: tensors of one group and one kind share a bucket.
 
     sparse, factored, dense: buckets of each kind, in the order in which they leave.
     """
@@ -40,8 +41,9 @@ class BucketPlan:
         self,
         config: CompressionConfig,
         path: Path,
+        group_of: Mapping[str, int],
     ) -> None:
-        self._config, self._path = config, path
+        self._config, self._path, self._group_of = config, path, group_of
         self.sparse: list[SparseBucket] = []
         self.factored: list[FactoredBucket] = []
         self.dense: list[DenseBucket] = []
@@ -67,7 +69,7 @@ class BucketPlan:
         """Give new tensors buckets; ``parameters`` in the order in which they are expected to be ready."""
         config, path = self._config, self._path
         sparse = {name: p.numel() for name, p in parameters.items() if path.selects(config, name, p)}
-        for names in cut_into_buckets(sparse, BUCKET_ELEMENTS):
+        for names in cut_into_buckets(sparse, BUCKET_ELEMENTS, self._group_of):
             assert path.sparse is not None, "without it nothing is selected"
             bucket = SparseBucket(
                 f"bucket {len(self.sparse)}",
@@ -80,17 +82,17 @@ class BucketPlan:
             self._bucket_of |= dict.fromkeys(names, bucket)
         factored = {name: p for name, p in parameters.items() if path.factor_of(config, name, p)}
         sizes = {name: p.numel() for name, p in factored.items()}
-        for names in cut_into_buckets(sizes, BUCKET_ELEMENTS):
+        for names in cut_into_buckets(sizes, BUCKET_ELEMENTS, self._group_of):
             shapes = {name: factored[name].shape for name in names}
             factors = FactoredBucket(f"bucket {len(self.factored)}", shapes, path.rank)
             self.factored.append(factors)
             self._bucket_of |= dict.fromkeys(names, factors)
         whole = {name: p for name, p in parameters.items() if name not in sparse and name not in factored}
         wide = {name: p.numel() for name, p in whole.items() if p.dtype == torch.float64}
-        for names in cut_into_buckets(wide, BUCKET_ELEMENTS):
+        for names in cut_into_buckets(wide, BUCKET_ELEMENTS, self._group_of):
             self._add_dense({name: wide[name] for name in names}, torch.float64, WideExchange())
         others = {name: p.numel() for name, p in whole.items() if name not in wide}
-        for names in cut_into_buckets(others, BUCKET_ELEMENTS):
+        for names in cut_into_buckets(others, BUCKET_ELEMENTS, self._group_of):
             dense = DenseExchange(path.dense)
             self._add_dense({name: others[name] for name in names}, torch.float32, dense)
         if not self.dense:

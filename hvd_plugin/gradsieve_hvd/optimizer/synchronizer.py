@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,9 @@ class Synchronizer:
         sparse_as_dense: whether sparse gradients become dense ones; else they are refused.
         compared: what else must be equal on all ranks, JSON-able.
         momentum: the optimizer's, if it is applied here.
+        group_of: tensors of one group share a bucket.
+        predivide: by how much gradients that travel whole are divided before they are added up, rather than
+            after.
         steering: has the densities of the job's coordinator followed, if this optimizer serves all ranks of a
             job that has one; else None.
     """
@@ -79,6 +82,8 @@ class Synchronizer:
         sparse_as_dense: bool,
         compared: dict[str, Any],
         momentum: TakenOverMomentum | None = None,
+        group_of: Mapping[str, int],
+        predivide: float,
         steering: Steering | None = None,
     ) -> None:
         self._named, self._path, self._momentum = dict(named), path, momentum
@@ -96,7 +101,8 @@ class Synchronizer:
             new_state=self._new_state,
         )
         self._tensors = TensorReduction(self.reducer)
-        self._plan = BucketPlan(settings.config, path)
+        self._plan = BucketPlan(settings.config, path, group_of)
+        self._predivide = predivide
         self._compared, self._compresses = compared, path.compresses
         self.passes = passes
         self._sparse_as_dense = sparse_as_dense
@@ -230,7 +236,7 @@ class Synchronizer:
         self._ready[name] = gradient
         self._in_flight.begin(state, gradient)
         if isinstance(bucket, DenseBucket):
-            factor = self._tensors.begin_dense(state, gradient)
+            factor = self._tensors.begin_dense(state, gradient) / self._predivide
             bucket.put(name, gradient if factor == 1.0 else gradient * factor)
         elif isinstance(bucket, FactoredBucket):
             assert state.factored is not None, "the plan and the states ask the same path"
@@ -298,7 +304,7 @@ class Synchronizer:
             for name, total in bucket.split(result):
                 state, gradient = self.reducer.states[name], self._ready[name]
                 self._in_flight.end(state)
-                divisor = self.messages.size if self.reducer.averages else 1
+                divisor = (self.messages.size if self.reducer.averages else 1) / self._predivide
                 mean = total.div_(divisor).to(gradient.device, gradient.dtype).view(gradient.shape)
                 self._tensors.end_dense(state, mean, gradient)
             return

@@ -162,7 +162,10 @@ def test_weights_that_drift_apart_are_found():
     [
         ({"exchange": "pigeon"}, "'allgather', 'ring', 'scatter'"),
         ({"op": "product"}, "averaged or summed"),
-        ({"groups": 2}, "buckets"),
+        ({"groups": 0}, "lists of parameters"),
+        ({"groups": [[torch.zeros(3)]]}, "not a parameter of the optimizer"),
+        ({"gradient_predivide_factor": 0}, "positive number"),
+        ({"gradient_predivide_factor": 2.0, "op": "sum"}, "op=Sum divides nothing"),
         ({"rank": 2}, "exchange='lowrank'"),
         ({"exchange": "lowrank", "rank": 9}, "1 to 8"),
         ({"compression": "laplace"}, "expected one of gradsieve_hvd.Compression"),

@@ -88,6 +88,32 @@ def test_matrices_of_low_rank_train_as_one_process_on_all_data():
     assert 0 < counted.payload_bytes < 1.1 * 4 / 3 * 4 * 8 * (20 + 60)
 
 
+@pytest.mark.parametrize(("factor", "mean"), [(1.0, 65504 / 2), (2.0, 40000.0)])
+def test_dividing_before_the_sum_keeps_fp16_from_overflowing(factor, mean):
+    def step(rank: ThreadRank) -> float:
+        (40000.0 * rank.model.weight).sum().backward()
+        rank.optimizer.synchronize()
+        return float(rank.model.weight.grad[0, 0])
+
+    results = on_thread_ranks(
+        2, step, model=torch.nn.Linear(3, 1), exchange="fp16", gradient_predivide_factor=factor
+    )
+    assert results == [mean, mean]
+
+
+@pytest.mark.parametrize("exchange", [*EXCHANGES, "dense"])
+def test_dividing_before_the_sum_changes_no_mean(exchange):
+    results = on_thread_ranks(
+        3,
+        train,
+        compression=lossless(),
+        optimizer=sgd,
+        exchange=exchange,
+        gradient_predivide_factor=1.7,
+    )
+    assert_same(results[0], trained_alone(3), rtol=1e-4, atol=1e-6)
+
+
 def test_nan_is_named_where_whole_gradients_travel_too():
     def step(rank: ThreadRank) -> None:
         loss = loss_of(rank.model, 0, rank.rank)
