@@ -78,14 +78,29 @@ class GlobalClipping:
         ``gradient``: any shape, strides and floating-point dtype, not mutated; ``share``: its elements over
         all elements of the step. Costs two passes. A gradient that is not finite gets 1.0, to be refused.
         """
+        length = self.measure(gradient, name, unscale)
+        if not math.isfinite(length):
+            return 1.0
+        factor, largest = self._limits(share)
+        return min(factor, largest / length) if length else factor
+
+    def measure(self, gradient: Tensor, name: str, unscale: float = 1.0) -> float:
+        """Remember the norm of ``gradient`` (any shape, strides and floating-point dtype, not mutated), times
+        ``unscale``, and return it. Costs two passes.
+        """
         length = _norm(gradient) * abs(unscale)
         if not math.isfinite(length):
             self._squares = math.nan
-            return 1.0
+            return length
         self._squares += length**2
         self._sketch += _sketch(gradient, name).double().cpu().mul_(unscale)
-        factor, largest = self._limits(share)
-        return min(factor, largest / length) if length else factor
+        return length
+
+    def factor_in_force(self) -> float:
+        """Return the factor of the norm that the ranks have agreed on, 1.0 if they have not: for ranks that
+        agree before they send anything, so that no tensor can explode meanwhile.
+        """
+        return 1.0 if self._norms is None else self._limits(1.0)[0]
 
     def _limits(self, share: float) -> tuple[float, float]:
         """Return the factor of the step, and the largest norm that a tensor may have after it."""

@@ -24,6 +24,7 @@ from gradsieve_hvd.transport.messages import Messages
 from .agreed_clipping import AgreedClipping
 from .clipping_watch import ClippingWatch
 from .exposed_communication import ExposedCommunication, empty_exchange_seconds
+from .held_clipping import HeldClipping
 from .nonfinite import NonFiniteLog
 from .observer import StepObservers
 from .parameters import ParameterState, Phase
@@ -50,6 +51,8 @@ class Reducer:
         averages: whether gradients are averaged over the ranks, rather than summed.
         steering: the plan that the policy follows; None for none.
         new_state: makes what is kept of a parameter.
+        holds_when_clipping: whether nothing of a step is sent before all its gradients are there, with
+            ``clip_global_norm``.
 
     observers: are told what happens. counter: of bytes. states: by name, from their first gradients on.
     step: optimizer steps that were really taken, the clock of density warm-up, equal on all ranks. number:
@@ -68,6 +71,7 @@ class Reducer:
         averages: bool,
         steering: Steering | None = None,
         new_state: NewState = ParameterState.of,
+        holds_when_clipping: bool = False,
     ) -> None:
         self.settings, self.named_parameters, self.messages = settings, named_parameters, messages
         self.averages = averages
@@ -80,7 +84,11 @@ class Reducer:
         self.abstains = self.uneven = False
         self.unapplied = False
         self.nonfinite = NonFiniteLog()
-        self.clipping = AgreedClipping(settings, named_parameters, messages, averages=averages)
+        self.clipping: AgreedClipping | HeldClipping = AgreedClipping(
+            settings, named_parameters, messages, averages=averages
+        )
+        if holds_when_clipping and settings.clip_global_norm is not None:
+            self.clipping = HeldClipping(settings.clip_global_norm, settings, messages, averages=averages)
         self.clipping_watch = ClippingWatch()
         self._weights_check = WeightsCheck(named_parameters, messages, settings.check_weights_every)
         self._steering, self._new_state = steering, new_state

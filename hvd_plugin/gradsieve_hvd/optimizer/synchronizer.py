@@ -22,6 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gradsieve import CompressionConfig, Policy, Steering
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.held_clipping import HeldClipping
 from gradsieve_hvd.engine.in_flight import InFlightCheck
 from gradsieve_hvd.engine.observer import Submitted
 from gradsieve_hvd.engine.parameters import ParameterState
@@ -99,6 +100,7 @@ class Synchronizer:
             averages=averages,
             steering=steering,
             new_state=self._new_state,
+            holds_when_clipping=True,
         )
         self._tensors = TensorReduction(self.reducer)
         self._plan = BucketPlan(settings.config, path, group_of)
@@ -174,8 +176,9 @@ class Synchronizer:
         if left == 1:
             self._begin_round()
             self._plan.note_ready(name)
-            self._take(name)
-            self._launch_full()
+            if not isinstance(self.reducer.clipping, HeldClipping):
+                self._take(name)
+                self._launch_full()
 
     def _begin_round(self) -> None:
         """1. If the sums of the last round were never applied, that step was skipped: roll it back.
@@ -220,21 +223,11 @@ class Synchronizer:
     def _take(self, name: str) -> None:
         """Put what is sent of a gradient into its bucket."""
         parameter, bucket = self._named[name], self._plan.bucket_of(name)
-        if parameter.grad is None:  # it takes part nevertheless: another rank may have one
-            parameter.grad = torch.zeros_like(parameter)
-        if parameter.grad.layout != torch.strided:
-            if not self._sparse_as_dense:
-                raise ConfigurationError(
-                    f"the gradient of '{name}' is sparse (an embedding with sparse=True). Pass "
-                    "sparse_as_dense=True, or build the embedding with sparse=False."
-                )
-            parameter.grad = parameter.grad.to_dense()
-        gradient = parameter.grad
+        gradient = self._gradient_of(name)
         state = self.reducer.state_of(name, parameter)
         if self._momentum is not None and state.velocity is not None:
             self._momentum.adopt(parameter, state.velocity, compressed=state.compressor is not None)
         self._ready[name] = gradient
-        self._in_flight.begin(state, gradient)
         if isinstance(bucket, DenseBucket):
             factor = self._tensors.begin_dense(state, gradient) / self._predivide
             bucket.put(name, gradient if factor == 1.0 else gradient * factor)
@@ -245,6 +238,26 @@ class Synchronizer:
         else:
             assert state.layer is not None, "the plan and the states ask the same path"
             bucket.put(state, self._tensors.select(state, state.layer, gradient))
+        self._in_flight.begin(state, gradient)  # what is frozen has been set to zero
+
+    def _to_be_sent(self, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        for name in names:
+            if self._named[name].requires_grad and not self._joining.joined:
+                yield name, self._gradient_of(name)
+
+    def _gradient_of(self, name: str) -> Tensor:
+        """Return a parameter's gradient, a dense one."""
+        parameter = self._named[name]
+        if parameter.grad is None:  # it takes part nevertheless: another rank may have one
+            parameter.grad = torch.zeros_like(parameter)
+        if parameter.grad.layout != torch.strided:
+            if not self._sparse_as_dense:
+                raise ConfigurationError(
+                    f"the gradient of '{name}' is sparse (an embedding with sparse=True). Pass "
+                    "sparse_as_dense=True, or build the embedding with sparse=False."
+                )
+            parameter.grad = parameter.grad.to_dense()
+        return parameter.grad
 
     def _launch_full(self) -> None:
         """Hand buckets to the thread, in the plan's order, as long as they are full."""
@@ -275,7 +288,10 @@ class Synchronizer:
             return
         try:
             self._begin_round()
-            for name in sorted(self._plan.names - self._ready.keys()):  # norms are added up in this order
+            missing = sorted(self._plan.names - self._ready.keys())  # norms are added up in this order
+            if isinstance(self.reducer.clipping, HeldClipping):
+                self.reducer.clipping.agree(self._to_be_sent(missing))
+            for name in missing:
                 self._take(name)
             self._launch_full()
             self.messages.flush()

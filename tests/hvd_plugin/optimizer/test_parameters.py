@@ -7,7 +7,7 @@ import torch
 from thread_ranks import ThreadRank, on_thread_ranks
 from torch import nn
 from torch.nn import functional as F
-from training import assert_same, batch, laplace, loss_of, perceptron, residuals, sgd, weights
+from training import assert_same, batch, laplace, loss_of, lossless, perceptron, residuals, sgd, weights
 
 import gradsieve_hvd
 from gradsieve.errors import ConfigurationError
@@ -83,6 +83,21 @@ def test_a_layer_that_was_frozen_from_the_beginning_trains_when_it_thaws():
     model = perceptron()
     model[0].weight.requires_grad_(False)
     results = on_thread_ranks(RANKS, train, model=model, optimizer=sgd)
+    assert_same(results[0], results[1])
+
+
+@pytest.mark.parametrize("exchange", ["scatter", "dense"])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_a_tensor_that_travels_whole_may_be_frozen(exchange, everywhere):
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        step(rank, 0)
+        before = rank.model[2].bias.detach().clone()
+        rank.model[2].bias.requires_grad_(not everywhere and rank.rank > 0)
+        step(rank, 1)
+        assert torch.equal(rank.model[2].bias, before) == everywhere
+        return weights(rank.model)
+
+    results = on_thread_ranks(RANKS, train, exchange=exchange, optimizer=sgd)
     assert_same(results[0], results[1])
 
 
@@ -216,3 +231,53 @@ def test_gradients_are_clipped_before_they_are_accumulated():
         assert_same(result, results[0])
     unclipped = on_thread_ranks(3, train)
     assert not torch.equal(unclipped[0][0], results[0][0])
+
+
+@pytest.mark.parametrize("op", ["average", "sum"])
+def test_the_norm_that_is_clipped_by_is_this_steps(op):
+    """The first gradient and one that explodes are cut to the bound at once, in their own direction."""
+    bound, ranks = 0.01, 3
+
+    def train(rank: ThreadRank) -> None:
+        for number, size in enumerate([1.0, 1.0, 1e4, 1.0]):
+            before = weights(rank.model)
+            gradients = []
+            for each in range(ranks):
+                rank.model.zero_grad()
+                loss = size * loss_of(rank.model, number, each)
+                gradients.append(torch.autograd.grad(loss, list(rank.model.parameters())))
+            whole = torch.cat([torch.stack(parts).sum(0).flatten() for parts in zip(*gradients, strict=True)])
+            rank.optimizer.zero_grad()
+            (size * loss_of(rank.model, number, rank.rank)).backward()
+            rank.optimizer.step()
+            new = weights(rank.model)
+            moved = torch.cat([(a - b).flatten() for a, b in zip(before, new, strict=True)]) / 0.1
+            assert moved.norm() == pytest.approx(bound, rel=0.25)  # four times the sketch's deviation
+            torch.testing.assert_close(moved / moved.norm(), whole / whole.norm(), rtol=1e-3, atol=1e-3)
+
+    on_thread_ranks(ranks, train, compression=lossless(clip_global_norm=bound), op=op)
+
+
+@pytest.mark.parametrize("exchange", ["allgather", "lowrank", "dense"])
+def test_clipped_training_survives_what_a_step_may_be(exchange):
+    """A frozen layer, a gradient that is missing on one rank, a skipped step, a rank that has joined."""
+
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        step(rank, 0)
+        rank.model[0].weight.requires_grad_(rank.rank != 1)
+        step(rank, 1)
+        rank.model[0].weight.requires_grad_(True)
+        rank.optimizer.zero_grad()
+        if rank.rank:
+            loss_of(rank.model, 2, rank.rank).backward()
+        rank.optimizer.synchronize()
+        for number in range(3, 5 + rank.rank):
+            step(rank, number)
+        rank.optimizer.join()
+        return weights(rank.model)
+
+    results = on_thread_ranks(
+        3, train, exchange=exchange, optimizer=sgd, compression=laplace(clip_global_norm=0.01)
+    )
+    for result in results[1:]:
+        assert_same(result, results[0])
