@@ -66,8 +66,8 @@ class LayerCompressor:
         self._require_elements(gradient.numel())
         self.rollback()
         accumulated = self._feedback.begin(gradient, unscale)
-        warm = None if decision.reanchor else self.threshold
-        selection = self._selector.select(accumulated, decision.density, warm)
+        previous_threshold = None if decision.refresh_threshold else self.threshold
+        selection = self._selector.select(accumulated, decision.density, previous_threshold)
         if not all_finite(selection.values):
             return Refusal.NON_FINITE
         kept = selection.indices.numel()

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from gradsieve.accumulated import Accumulated
 from gradsieve.density import is_number
+from gradsieve.double_buffered import DoubleBuffered
 from gradsieve.errors import ConfigurationError
 from gradsieve.residual import ErrorFeedback
 from gradsieve.selection import Selection
 from gradsieve.sparse_gradient import SparseGradient
-from gradsieve.two_buffers import TwoBuffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class MomentumCorrection:
                 )
 
 
-class Velocity(TwoBuffers):
+class Velocity(DoubleBuffered):
     """u of one tensor, as a transaction per step: ``advance``, ``update``, then commit or rollback.
 
     Memory: two buffers of N elements.

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from gradsieve.accumulated import Accumulated
+from gradsieve.double_buffered import DoubleBuffered
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels import accumulate, add_entries, as_accumulated
 from gradsieve.policies.state import require_fields
 from gradsieve.selection import Selection
 from gradsieve.sparse_gradient import SparseGradient
-from gradsieve.two_buffers import TwoBuffers
 
 OTHER_DTYPE = "; use the residual_dtype that it was saved with"
 
@@ -67,7 +67,7 @@ class ErrorFeedback(Protocol):
         ...
 
 
-class Residual(TwoBuffers):
+class Residual(DoubleBuffered):
     """One tensor's residual.
 
     Memory: two fp32 buffers of N elements.

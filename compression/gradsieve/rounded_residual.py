@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from gradsieve.accumulated import Accumulated
+from gradsieve.double_buffered import DoubleBuffered
 from gradsieve.kernels import accumulate, as_accumulated
 from gradsieve.kernels.scratch import borrow
 from gradsieve.policies.state import require_fields
 from gradsieve.residual import OTHER_DTYPE
 from gradsieve.selection import Selection
 from gradsieve.sparse_gradient import SparseGradient
-from gradsieve.two_buffers import TwoBuffers
 
 _LARGEST = torch.finfo(torch.bfloat16).max
 
 
-class RoundedResidual(TwoBuffers):
+class RoundedResidual(DoubleBuffered):
     """One tensor's residual in bf16; see :class:`gradsieve.residual.ErrorFeedback`.
 
     Memory: two bf16 buffers of N elements, 4 bytes per element instead of 8, and for each thread two fp32

@@ -20,8 +20,8 @@ class Selection:
 
     indices: int64 [K], flat positions, strictly increasing, on the tensor's device.
     values: fp32 [K], the tensor's values there; a copy, never a view.
-    threshold: smallest magnitude that the rule let pass (0.0 when nothing did); hand it back as ``warm`` in
-        the next step.
+    threshold: smallest magnitude that the rule let pass (0.0 when nothing did); hand it back as
+        ``previous_threshold`` in the next step.
     """
 
     indices: Tensor
@@ -32,13 +32,15 @@ class Selection:
 class Selector(Protocol):
     """Chooses entries by magnitude; pure, so one instance may serve many tensors."""
 
-    def select(self, accumulated: Accumulated | Tensor, density: float, warm: float | None) -> Selection:
+    def select(
+        self, accumulated: Accumulated | Tensor, density: float, previous_threshold: float | None
+    ) -> Selection:
         """Return what to send of ``accumulated`` at ``density``; a tensor must be fp32 [N], flat, contiguous.
 
         Neither is mutated, but the accumulated gradient may be added up by being asked.
 
-        ``warm`` is the threshold of this tensor's last selection, None for the first. It may save time, and
-        for the Laplace rule it is part of the rule; a wrong one is never an error.
+        ``previous_threshold`` is the threshold of this tensor's last selection, None for the first. It may
+        save time, and for the Laplace rule it is part of the rule; a wrong one is never an error.
 
         Magnitudes are ordered by their bit pattern, in which infinity and NaN come above all finite numbers.
         Hence a law that callers rely on: **if ``accumulated`` holds a non-finite element, so do the values**.

@@ -48,4 +48,4 @@ def test_the_payload_is_dense(make):
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_threshold_from_a_lower_density_holds_nothing_back(make):
     gradient = torch.arange(1.0, 1001.0)
-    assert make().selector().select(gradient, 1.0, warm=150.0).indices.numel() == 1000
+    assert make().selector().select(gradient, 1.0, previous_threshold=150.0).indices.numel() == 1000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradsieve.kernels import groups, loops
+from gradsieve.kernels import groups, numba_kernels
 
 FAR = 1 << 31
 START, STOP = FAR - 1024, FAR + 1024 + 100  # the last part is not a multiple of anything
@@ -32,16 +32,18 @@ def lists():
 def test_a_pass_lists_places_beyond_2_to_the_31(gradient, lists):
     out = torch.empty(STOP).numpy()
     near = np.empty((STOP - START) // 32 + 1, np.uint32)
-    listed = loops.sum_and_list(gradient, 0.5, gradient, out, START, STOP, THREE, LOWER, True, *lists, near)
+    listed = numba_kernels.sum_and_list(
+        gradient, 0.5, gradient, out, START, STOP, THREE, LOWER, True, *lists, near
+    )
     assert lists[0][:listed].tolist() == PLACES
     assert lists[1][:listed].tolist() == [6.0, -7.5, 9.0, -10.5, 12.0, 13.5]
     assert out[PLACES].tolist() == [0.0] * len(PLACES)
-    loops.put(out, lists[0][:listed], lists[1][:listed])
+    numba_kernels.put(out, lists[0][:listed], lists[1][:listed])
     assert out[PLACES].tolist() == lists[1][:listed].tolist()
 
 
 def test_a_second_pass_lists_places_beyond_2_to_the_31(gradient, lists):
-    listed = loops.list_reaching(gradient, START, STOP, THREE, *lists)
+    listed = numba_kernels.list_reaching(gradient, START, STOP, THREE, *lists)
     assert lists[0][:listed].tolist() == PLACES
 
 
@@ -55,5 +57,5 @@ def test_groups_beyond_2_to_the_31_give_their_largest(gradient, lists):
 def test_what_is_left_beyond_2_to_the_31_is_put_in_its_place(lists):
     out = torch.empty(STOP).numpy()
     places, values = np.array(PLACES), np.arange(6, dtype=np.float32)
-    loops.put(out, places, values - 1)
+    numba_kernels.put(out, places, values - 1)
     assert out[PLACES].tolist() == [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0]

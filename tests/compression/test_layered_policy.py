@@ -88,7 +88,7 @@ def test_only_the_layers_that_had_gradients_are_judged():
 def test_thresholds_are_anchored_anew_and_gains_measured_only_now_and_then():
     part = policy(adapt_steps=100, reanchor_steps=50).layer("a", 1000)
     decisions = [part.decide(step) for step in range(100)]
-    assert [step for step, decision in enumerate(decisions) if decision.reanchor] == [0, 50]
+    assert [step for step, decision in enumerate(decisions) if decision.refresh_threshold] == [0, 50]
     assert [step for step, decision in enumerate(decisions) if decision.measure] == list(range(0, 100, 10))
 
 
@@ -97,7 +97,7 @@ def test_layers_are_anchored_together_once_and_then_by_turns(layers, reanchor_st
     made = policy(reanchor_steps=reanchor_steps)
     parts = [made.layer(f"layer.{number}", 1000) for number in range(layers)]
     anchored = [
-        [number for number, part in enumerate(parts) if part.decide(step).reanchor]
+        [number for number, part in enumerate(parts) if part.decide(step).refresh_threshold]
         for step in range(3 * reanchor_steps)
     ]
     assert anchored[0] == list(range(layers))
@@ -125,7 +125,10 @@ def test_a_layers_turn_is_saved_and_does_not_depend_on_the_order_of_layers():
     after = {name: resumed.layer(name, 1000) for name in reversed(names)}
     for name in names:
         after[name].load_state_dict(before[name].state_dict())
-        turns = [[part.decide(step).reanchor for step in range(200)] for part in (before[name], after[name])]
+        turns = [
+            [part.decide(step).refresh_threshold for step in range(200)]
+            for part in (before[name], after[name])
+        ]
         assert turns[0] == turns[1]
 
 
@@ -133,9 +136,9 @@ def test_a_state_from_before_layers_took_turns_is_loaded():
     made = policy(reanchor_steps=50)
     made.layer("a", 1000)
     part = made.layer("b", 1000)
-    turns = [part.decide(step).reanchor for step in range(100)]
+    turns = [part.decide(step).refresh_threshold for step in range(100)]
     part.load_state_dict({"density": 0.02, "gains": [0.5], "history": [0.4]})
-    assert [part.decide(step).reanchor for step in range(100)] == turns
+    assert [part.decide(step).refresh_threshold for step in range(100)] == turns
     assert densities([part]) == [0.02]
 
 

@@ -91,7 +91,7 @@ def test_a_refused_gradient_is_no_outcome():
 
 def test_a_policy_that_wants_the_threshold_found_anew_gets_it():
     layer = SoleTensor(
-        Compression.layered(), 4000, policy=Scripted(Decision(0.01), Decision(0.01, reanchor=True))
+        Compression.layered(), 4000, policy=Scripted(Decision(0.01), Decision(0.01, refresh_threshold=True))
     )
     layer.compress(noise(0), step=0)
     layer.commit()
@@ -170,7 +170,7 @@ def test_a_warm_up_ends_at_whatever_the_inner_policy_decides():
     class Rising(FixedPolicy):
         def layer(self, name, elements):
             return Scripted(
-                *(Decision(0.01 * (1 + step), reanchor=step == 1, measure=True) for step in range(4))
+                *(Decision(0.01 * (1 + step), refresh_threshold=step == 1, measure=True) for step in range(4))
             )
 
     part = WarmupPolicy(Rising(0.01), DensityWarmup(start=0.16, steps=2)).layer("a", 10)
@@ -178,7 +178,7 @@ def test_a_warm_up_ends_at_whatever_the_inner_policy_decides():
     assert [decision.density for decision in decisions] == pytest.approx(
         [0.16, (0.16 * 0.02) ** 0.5, 0.03, 0.04]
     )
-    assert [decision.reanchor for decision in decisions] == [False, True, False, False]
+    assert [decision.refresh_threshold for decision in decisions] == [False, True, False, False]
     assert [decision.measure for decision in decisions] == [False, False, True, True]
 
 

@@ -6,7 +6,7 @@ from kernel_laws import using_threads
 from sole_tensor import SoleTensor
 
 from gradsieve import Compression
-from gradsieve.kernels.parts import beside_each_other, both
+from gradsieve.kernels.parts import both, parallel_map
 
 CONFIGS = {
     "group top-k": Compression.group_topk(density=0.05, group_size=256),
@@ -49,8 +49,8 @@ def fail_at(bad: int):
 def test_what_a_part_raises_is_raised_and_the_next_pass_works(bad):
     with using_threads(3):
         with pytest.raises(ValueError, match=f"part {bad}"):
-            beside_each_other(fail_at(bad), range(6))
-        assert beside_each_other(fail_at(-1), range(6)) == list(range(6))
+            parallel_map(fail_at(bad), range(6))
+        assert parallel_map(fail_at(-1), range(6)) == list(range(6))
 
 
 def test_of_two_that_fail_beside_each_other_the_first_one_is_told():

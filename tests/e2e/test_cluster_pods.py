@@ -11,7 +11,7 @@ from cluster.pods import ARBITRARY_UID, pod
 # How often one compiled function was found in the mounted cache, and how often it was not.
 IMPORT = """
 import torch
-from gradsieve.kernels.loops import sum_and_list
+from gradsieve.kernels.numba_kernels import sum_and_list
 print(sum(sum_and_list.stats.cache_hits.values()), sum(sum_and_list.stats.cache_misses.values()))
 """
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gradsieve.codec.checksum import CHECKSUM_BYTES
 from gradsieve.codec.faults import unexpected
-from gradsieve.codec.header import Bytes, Header, IndexCoding, Refusal, ValueCoding, opened
+from gradsieve.codec.header import Bytes, Header, IndexCoding, Refusal, ValueCoding, unpack
 from gradsieve.codec.indices import read_indices
 from gradsieve.codec.payload import Payload
 from gradsieve.codec.values import read_values
@@ -58,7 +58,7 @@ def split(buffer: Tensor, payloads: int, elements: int | None = None) -> list[Pa
 
 def _decode(data: Bytes, start: int, elements: int | None) -> tuple[Payload, int]:
     """Return the payload that starts at byte ``start``, and where the next one starts."""
-    header, at = opened(data, start)
+    header, at = unpack(data, start)
     if elements is not None and header.elements != elements:
         raise unexpected("elements", header.elements, elements, "run the same model on all ranks")
     end = at + header.body

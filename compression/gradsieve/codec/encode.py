@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gradsieve.codec.bits import SLACK
 from gradsieve.codec.checksum import CHECKSUM_BYTES
-from gradsieve.codec.header import Bytes, Header, IndexCoding, Refusal, ValueCoding, seal, written
+from gradsieve.codec.header import Bytes, Header, IndexCoding, Refusal, ValueCoding, pack, seal
 from gradsieve.codec.indices import PlannedIndices, no_indices, plan_indices
 from gradsieve.codec.values import (
     PlannedValues,
@@ -72,7 +72,7 @@ def _encoded(
         every = np.zeros(elements, np.uint32)
         every[indices.indices] = patterns
         indices, values = no_indices(elements), pack_if_smaller(plan_unpacked(every, coding), coding)
-    payload, at = _opened(_header(indices, values, coding, elements, epoch))
+    payload, at = _packed_header(_header(indices, values, coding, elements, epoch))
     # Apart from each other, as writers touch a few bytes beyond their end.
     index_bytes = np.empty(indices.size + SLACK, np.uint8)
     _, at = both(lambda: indices.write(index_bytes, 0), lambda: values.write(payload, at), count)
@@ -89,14 +89,14 @@ def encode_all(values: Tensor, value_dtype: ValueDtype, epoch: int = 0) -> Tenso
     """
     coding = coding_of(value_dtype)
     planned = plan_unpacked(patterns_of(values), coding)
-    payload, at = _opened(_header(no_indices(values.numel()), planned, coding, values.numel(), epoch))
+    payload, at = _packed_header(_header(no_indices(values.numel()), planned, coding, values.numel(), epoch))
     return _sealed(payload, planned.write(payload, at))
 
 
 def encode_refusal(elements: int, reason: Refusal = Refusal.NON_FINITE, epoch: int = 0) -> Tensor:
     """Return the payload (without a body) of a rank that sends nothing for this tensor, and why."""
     header = Header(IndexCoding.DENSE, ValueCoding.FLOAT32, False, reason, epoch, elements, 0, 0)
-    payload, at = _opened(header)
+    payload, at = _packed_header(header)
     return _sealed(payload, at)
 
 
@@ -107,9 +107,9 @@ def _header(
     return Header(indices.coding, coding, values.packed, Refusal.NONE, epoch, elements, count, body)
 
 
-def _opened(header: Header) -> tuple[Bytes, int]:
+def _packed_header(header: Header) -> tuple[Bytes, int]:
     """Return the payload's buffer with the header in it, and where the body starts."""
-    start = written(header)
+    start = pack(header)
     payload = np.empty(len(start) + header.body + CHECKSUM_BYTES + SLACK, np.uint8)
     payload[: len(start)] = np.frombuffer(start, np.uint8)
     return payload, len(start)

@@ -74,7 +74,7 @@ class Header:
     body: int
 
 
-def written(header: Header) -> bytes:
+def pack(header: Header) -> bytes:
     """Return the header's bytes."""
     fixed = _FIXED.pack(
         MAGIC,
@@ -94,7 +94,7 @@ def seal(payload: Bytes, length: int) -> None:
     )
 
 
-def opened(data: Bytes, at: int) -> tuple[Header, int]:
+def unpack(data: Bytes, at: int) -> tuple[Header, int]:
     """Return the header of the payload that starts at byte ``at``, and where its body starts.
 
     Checks magic, version, length, checksum and codes, in this order; the body itself is not examined. Raises

@@ -6,8 +6,8 @@ belong to the optimizer that uses it.
 
 from gradsieve.config.adaptive import ImportanceConfig, LayeredConfig
 from gradsieve.config.base import CompressionConfig
+from gradsieve.config.factories import Compression
 from gradsieve.config.fixed import GroupTopKConfig, LaplaceConfig, SampledConfig, TopKConfig
-from gradsieve.config.makers import Compression
 
 __all__ = [
     "Compression",

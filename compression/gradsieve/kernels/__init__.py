@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradsieve.accumulated import Accumulated
-from gradsieve.kernels import loops
+from gradsieve.kernels import numba_kernels
 from gradsieve.kernels.cpu import CpuSum
 from gradsieve.kernels.reference import ReferenceSum
 
@@ -33,7 +33,7 @@ def add_entries(total: Tensor, indices: Tensor, values: Tensor, alpha: float = 1
     one device. Product and sum are rounded separately.
     """
     if total.is_cpu and total.is_contiguous():
-        loops.add_at(total.numpy(), indices.numpy(), values.numpy(), alpha)
+        numba_kernels.add_at(total.numpy(), indices.numpy(), values.numpy(), alpha)
     else:
         total.index_add_(0, indices, values, alpha=alpha)
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gradsieve.kernels import groups, loops
-from gradsieve.kernels.lanes import LANES
+from gradsieve.kernels import groups, numba_kernels
 from gradsieve.kernels.lists import Lists, fill
 from gradsieve.kernels.magnitude import SIGN_OFF, fixed_point_mean, magnitude_of
-from gradsieve.kernels.parts import beside_each_other, entry_spans, spans
+from gradsieve.kernels.parts import entry_spans, parallel_map, spans
 from gradsieve.kernels.scratch import borrow
+from gradsieve.kernels.simd import LANES
 from gradsieve.selection import Selection
 
 Floats = npt.NDArray[np.float32]
@@ -44,11 +44,11 @@ class CpuCandidates:
         """Return how many of them reach ``pattern``."""
         if pattern <= self._pattern:
             return self.count
-        return loops.count_reaching(self._values, pattern) if pattern <= SIGN_OFF else 0
+        return numba_kernels.count_reaching(self._values, pattern) if pattern <= SIGN_OFF else 0
 
     def lowest(self) -> int:
         """Return their smallest pattern, 0 if there are none."""
-        return loops.lowest_pattern(self._values) if self.count else 0
+        return numba_kernels.lowest_pattern(self._values) if self.count else 0
 
     def nth_largest(self, number: int) -> int:
         """Return the ``number``-th largest pattern."""
@@ -65,7 +65,7 @@ class CpuCandidates:
         if kept == self.count:
             return _selection(self._places.copy(), self._values.copy(), pattern)
         places, values = np.empty(kept + 1, np.int64), np.empty(kept + 1, np.float32)
-        loops.pick(self._places, self._values, pattern, ties, places, values)
+        numba_kernels.pick(self._places, self._values, pattern, ties, places, values)
         return _selection(places[:kept], values[:kept], pattern)
 
 
@@ -124,19 +124,19 @@ class CpuSum:
         places = selection.indices.numpy()
         if not self._were_taken(places):
             self._put_back()
-            beside_each_other(lambda part: loops.clear(self._out, places[part]), entry_spans(places.size))
+            parallel_map(lambda part: numba_kernels.clear(self._out, places[part]), entry_spans(places.size))
         self._taken = None
 
     def mean_magnitude(self) -> float:
         """Return mean |a|."""
         numbers = self.tensor().numpy()
         parts = spans(self.elements)
-        largest = max(beside_each_other(lambda part: loops.largest_pattern(numbers, *part), parts))
+        largest = max(parallel_map(lambda part: numba_kernels.largest_pattern(numbers, *part), parts))
         return fixed_point_mean(
             largest,
             self.elements,
             lambda scale: sum(
-                beside_each_other(lambda part: loops.fixed_point_sum(numbers, *part, scale), parts)
+                parallel_map(lambda part: numba_kernels.fixed_point_sum(numbers, *part, scale), parts)
             ),
         )
 
@@ -160,9 +160,9 @@ class CpuSum:
             groups.group_top_k(gradient, scale, residual, self._out, summing, *shape, *lists)
             return places[:kept], values[:kept]
 
-        places, values = _joined(beside_each_other(list_groups, spans(self.elements, group_size)))
+        places, values = _joined(parallel_map(list_groups, spans(self.elements, group_size)))
         self._terms = None
-        return _selection(places, values, loops.lowest_pattern(values) if places.size else 0)
+        return _selection(places, values, numba_kernels.lowest_pattern(values) if places.size else 0)
 
     def _sum_and_list(
         self, terms: tuple[Floats, float, Floats], upper: int, lower: int, *, take: bool
@@ -170,7 +170,7 @@ class CpuSum:
         gradient, scale, residual = terms
 
         def work(part: Lists) -> int:
-            return loops.sum_and_list(
+            return numba_kernels.sum_and_list(
                 *(gradient, scale, residual, self._out, part.start, part.stop, upper, lower, take),
                 *(part.places, part.values, part.near),
             )
@@ -200,12 +200,14 @@ class CpuSum:
         if self._taken is not None:
             self._require_lists()
             for part in self._lists:
-                loops.put(self._out, part.places[: part.listed], part.values[: part.listed])
+                numba_kernels.put(self._out, part.places[: part.listed], part.values[: part.listed])
         self._taken = None
 
     def _list(self, pattern: int) -> None:
         def work(part: Lists) -> int:
-            return loops.list_reaching(self._out, part.start, part.stop, pattern, part.places, part.values)
+            return numba_kernels.list_reaching(
+                self._out, part.start, part.stop, pattern, part.places, part.values
+            )
 
         self._put_back()
         self._lists = fill(self, spans(self.elements), work)
@@ -214,15 +216,15 @@ class CpuSum:
     def _near(self, pattern: int) -> CpuCandidates:
         def merge(part: Lists) -> tuple[Places, Floats]:
             groups = -(-(part.stop - part.start) // LANES)
-            room = part.listed + loops.count_near(part.near, groups) + 1
+            room = part.listed + numba_kernels.count_near(part.near, groups) + 1
             places, values = np.empty(room, np.int64), np.empty(room, np.float32)
-            length = loops.list_near(
+            length = numba_kernels.list_near(
                 *(part.places, part.values, part.listed, self._out, part.start, part.stop, part.near),
                 *(pattern, places, values),
             )
             return places[:length], values[:length]
 
-        return CpuCandidates(beside_each_other(merge, self._lists), pattern, lasting=True)
+        return CpuCandidates(parallel_map(merge, self._lists), pattern, lasting=True)
 
 
 def _joined(parts: list[tuple[Places, Floats]]) -> tuple[Places, Floats]:

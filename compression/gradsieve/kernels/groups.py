@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gradsieve.kernels.jit import compiled
-from gradsieve.kernels.lanes import (
+from gradsieve.kernels.simd import (
     LANES,
     fetch,
     find_peaks,

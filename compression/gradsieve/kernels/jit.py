@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from gradsieve.kernels.machine_code import MachineCode
+from gradsieve.kernels.kernel_cache import KernelCache
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -28,7 +28,7 @@ def compiled(*signatures: str, inline: bool = False) -> Callable[[_Function], _F
         if inline:
             options["forceinline"] = True
         ready: Any = numba.njit(**options)(function)
-        ready._cache = MachineCode(function)  # noqa: SLF001 - `cache=True` would put numba's own there
+        ready._cache = KernelCache(function)  # noqa: SLF001 - `cache=True` would put numba's own there
         for signature in signatures:
             ready.compile(signature)
         ready.disable_compile()

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gradsieve.kernels.lanes import LANES
-from gradsieve.kernels.parts import beside_each_other
+from gradsieve.kernels.parts import parallel_map
+from gradsieve.kernels.simd import LANES
 
 _ELEMENTS_PER_ENTRY = 16  # six times what a density of 1 % lists
 
 
 @dataclass(slots=True)
 class Lists:
-    """One part's lists; see :mod:`gradsieve.kernels.loops`.
+    """One part's lists; see :mod:`gradsieve.kernels.numba_kernels`.
 
     owner: whose lists these are now. start, stop: the part.
     places, values: the first ``listed`` entries are listed; if that exceeds the room, the rest was only
@@ -65,7 +65,7 @@ def fill(owner: object, spans: list[tuple[int, int]], work: Callable[[Lists], in
     parts = [_with_room(number, *span) for number, span in enumerate(spans)]
     for part in parts:
         part.owner = owner
-    for part, listed in zip(parts, beside_each_other(work, parts), strict=True):
+    for part, listed in zip(parts, parallel_map(work, parts), strict=True):
         part.listed = listed
     if not all(part.complete for part in parts):
         for part in parts:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import torch
 
-from gradsieve.kernels.lanes import LANES
+from gradsieve.kernels.simd import LANES
 
 _Part = TypeVar("_Part")
 _Result = TypeVar("_Result")
@@ -42,7 +42,7 @@ def _spans(count: int, multiple_of: int, least: int) -> list[tuple[int, int]]:
     return list(pairwise([*cuts, count]))
 
 
-def beside_each_other(work: Callable[[_Part], _Result], parts: Sequence[_Part]) -> list[_Result]:
+def parallel_map(work: Callable[[_Part], _Result], parts: Sequence[_Part]) -> list[_Result]:
     """Return ``work`` of every part, in order; it must release the interpreter's lock to gain anything.
 
     Every thread takes the next part when it has done one, so that none waits long for a slower one.

@@ -22,12 +22,12 @@ class Decision:
     """What to do with one layer in one step.
 
     density: kept / all, in (0, 1].
-    reanchor: select without the threshold of the last step.
+    refresh_threshold: select without the threshold of the last step.
     measure: report the kept-energy gain afterwards; it costs a pass over the layer.
     """
 
     density: float
-    reanchor: bool = False
+    refresh_threshold: bool = False
     measure: bool = False
 
 

@@ -159,8 +159,8 @@ class _Layer:
 
     def decide(self, step: int) -> Decision:
         since_turn = step - self.anchor_turn
-        reanchor = step == 0 or since_turn % self._reanchor_steps == 0
-        return Decision(self.density, reanchor, measure=since_turn % self._measure_steps == 0)
+        refresh_threshold = step == 0 or since_turn % self._reanchor_steps == 0
+        return Decision(self.density, refresh_threshold, measure=since_turn % self._measure_steps == 0)
 
     def observe(self, outcome: Outcome) -> None:
         self._observed = outcome.gain

@@ -29,9 +29,9 @@ class GroupTopKSelector:
         self,
         accumulated: Accumulated | Tensor,
         density: float,
-        warm: float | None,  # noqa: ARG002 - groups have a threshold each
+        previous_threshold: float | None,  # noqa: ARG002 - groups have a threshold each
     ) -> Selection:
-        """See :class:`gradsieve.selection.Selector`. ``warm`` is not used."""
+        """See :class:`gradsieve.selection.Selector`. ``previous_threshold`` is not used."""
         source = as_accumulated(accumulated)
         return source.group_top_k(
             self.group_size,

@@ -28,10 +28,13 @@ class LaplaceSelector:
 
     band: tuple[float, float]
 
-    def select(self, accumulated: Accumulated | Tensor, density: float, warm: float | None) -> Selection:
-        """See :class:`gradsieve.selection.Selector`. A ``warm`` threshold that the band accepts is kept.
+    def select(
+        self, accumulated: Accumulated | Tensor, density: float, previous_threshold: float | None
+    ) -> Selection:
+        """See :class:`gradsieve.selection.Selector`. A ``previous_threshold`` that the band accepts is kept.
 
-        1. Guess the threshold: the last step's, ``warm``, else the Laplace estimate mean|a| * ln(N / k).
+        1. Guess the threshold: the last step's, ``previous_threshold``, else the Laplace estimate
+           mean|a| * ln(N / k).
         2. List what reaches it. If the band accepts that number, keep these: usually the only pass over N.
         3. If they are too few, list what reaches a quarter of an octave less; less still, by steps that
            double, until they are enough or all the non-zeros. This is the lower end of the method's bracket
@@ -45,7 +48,7 @@ class LaplaceSelector:
         source = as_accumulated(accumulated)
         count = entries_to_keep(density, source.elements)
         fewest, most = accepted_counts(count, source.elements, self.band)
-        guess = max(_estimate(source, count) if not warm else pattern_of(warm), 1)
+        guess = max(_estimate(source, count) if not previous_threshold else pattern_of(previous_threshold), 1)
         listed = source.reaching(guess, margin=_QUARTER_OCTAVE, likely=True)
         if fewest <= listed.count <= most:
             return listed.select(guess)

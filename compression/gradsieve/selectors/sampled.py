@@ -42,8 +42,15 @@ class SampledSelector:
     band: tuple[float, float]
     seed: int
 
-    def select(self, accumulated: Accumulated | Tensor, density: float, warm: float | None) -> Selection:  # noqa: ARG002
-        """See :class:`gradsieve.selection.Selector`. ``warm`` is not used: every step samples anew."""
+    def select(
+        self,
+        accumulated: Accumulated | Tensor,
+        density: float,
+        previous_threshold: float | None,  # noqa: ARG002 - every sample has a threshold of its own
+    ) -> Selection:
+        """See :class:`gradsieve.selection.Selector`. ``previous_threshold`` is not used: every step
+        samples again.
+        """
         source = as_accumulated(accumulated)
         elements = source.elements
         count = entries_to_keep(density, elements)

@@ -33,7 +33,7 @@ def mounted_folders() -> dict[str, Path]:
 
 
 def kernel_folder() -> Path:
-    """Return the cache of compiled kernels, by the library's own rule (gradsieve.kernels.machine_code)."""
+    """Return the cache of compiled kernels, by the library's own rule (gradsieve.kernels.kernel_cache)."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get("NUMBA_CACHE_DIR") or cache / "gradsieve" / "numba")
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gradsieve.kernels import loops
+from gradsieve.kernels import numba_kernels
 from gradsieve.kernels.magnitude import SIGN_OFF, magnitude_of
 from gradsieve.selection import Selection
 
@@ -36,11 +36,11 @@ class GpuCandidates:
         """Return how many of them reach ``pattern``; the first question waits for the device."""
         if pattern <= self._pattern:
             return self.count
-        return loops.count_reaching(self._on_host, pattern) if pattern <= SIGN_OFF else 0
+        return numba_kernels.count_reaching(self._on_host, pattern) if pattern <= SIGN_OFF else 0
 
     def lowest(self) -> int:
         """Return their smallest pattern, 0 if there are none; the first question waits for the device."""
-        return loops.lowest_pattern(self._on_host) if self.count else 0
+        return numba_kernels.lowest_pattern(self._on_host) if self.count else 0
 
     def nth_largest(self, number: int) -> int:
         """Return the ``number``-th largest pattern, by radix selection; waits for the device."""

@@ -59,14 +59,16 @@ class _WatchedSelector:
         self.cold = Questions()
         self.warm: Questions | None = None
 
-    def select(self, accumulated: Accumulated | Tensor, density: float, warm: float | None) -> Selection:
+    def select(
+        self, accumulated: Accumulated | Tensor, density: float, previous_threshold: float | None
+    ) -> Selection:
         """Select as the rule does; the cold selection is made of the copy and thrown away."""
         inner = as_accumulated(accumulated) if isinstance(accumulated, Tensor) else accumulated
         self.before = inner.tensor().clone()
         cold, counted = CountedSum(as_accumulated(self.before)), CountedSum(inner)
         self._inner.select(cold, density, None)
-        selection = self._inner.select(counted, density, warm)
-        self.cold, self.warm = cold.asked, None if warm is None else counted.asked
+        selection = self._inner.select(counted, density, previous_threshold)
+        self.cold, self.warm = cold.asked, None if previous_threshold is None else counted.asked
         return selection
 
 

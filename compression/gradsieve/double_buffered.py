@@ -10,7 +10,7 @@ from torch import Tensor
 from gradsieve.errors import ConfigurationError
 
 
-class TwoBuffers:
+class DoubleBuffered:
     """What is committed, and what a step has made of it, [N] each.
 
     Committing swaps them, so neither commit nor rollback touches an element, and a rollback restores every

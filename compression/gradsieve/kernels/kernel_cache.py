@@ -86,7 +86,7 @@ def _entries(descriptor: Any) -> tuple[str, str, str]:
     return (descriptor.llvm_func_name, *wrappers)
 
 
-class MachineCode(caching.FunctionCache):
+class KernelCache(caching.FunctionCache):
     """What numba asks for a function's machine code before it compiles, and gives it to afterwards.
 
     It is looked for in what an image brings (``GRADSIEVE_KERNELS``, only read), then in the own folder. The

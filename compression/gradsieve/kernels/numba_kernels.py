@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradsieve.kernels.jit import compiled
-from gradsieve.kernels.lanes import LANES, bits_set, fetch, lowest_bit, reaching, sum_reaching
+from gradsieve.kernels.simd import LANES, bits_set, fetch, lowest_bit, reaching, sum_reaching
 
 Array = Any  # numpy arrays to the caller; the signatures say which
 Number = Any

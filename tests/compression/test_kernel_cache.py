@@ -11,7 +11,7 @@ import pytest
 
 import gradsieve.kernels  # noqa: F401 - the cache folder of this process is filled from here on
 from gradsieve.codec.checksum import checksum
-from gradsieve.kernels.machine_code import digest_of_sources, own_folder
+from gradsieve.kernels.kernel_cache import digest_of_sources, own_folder
 
 LOADED = """
 import numpy as np
