@@ -1,7 +1,7 @@
 """The strings that the operator shares with coordinator, agents and ranks, and the names of a job's children.
 
-The other side keeps its copy in ``gradsieve_hvd.control.names``; a test holds both together. Nothing here is
-imported across the packages.
+The other side keeps its copy in ``gradsieve_hvd.control.contract``; a test holds both together. Nothing here
+is imported across the packages.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradsieve_hvd.control import names
+from gradsieve_hvd.control import contract as names
 from gradsieve_hvd.dropin import job_compression
 from gradsieve_operator import contract
 from gradsieve_operator.spec import values

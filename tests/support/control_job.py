@@ -24,7 +24,7 @@ from hosts_network import HUB_ADDRESS, HostsNetwork
 import gradsieve
 import gradsieve_hvd
 from gradsieve_hvd.control.certificates import issue, parties
-from gradsieve_hvd.control.names import (
+from gradsieve_hvd.control.contract import (
     CA_CERTIFICATE,
     CERTIFICATE,
     PRIVATE_KEY,

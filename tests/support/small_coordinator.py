@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
-from gradsieve_hvd.control import names
+from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.certificates import issue, parties
 
 
@@ -37,13 +37,13 @@ class SmallCoordinator:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self._answer(coordinator.plan if self.path == names.PLAN_PATH else None)
+                self._answer(coordinator.plan if self.path == contract.PLAN_PATH else None)
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.path == names.TELEMETRY_PATH:
+                if self.path == contract.TELEMETRY_PATH:
                     coordinator.samples.append(json.loads(body))
-                self._answer({} if self.path == names.TELEMETRY_PATH else None)
+                self._answer({} if self.path == contract.TELEMETRY_PATH else None)
 
             def _answer(self, content: Any) -> None:
                 body = json.dumps(content).encode()
@@ -56,8 +56,8 @@ class SmallCoordinator:
                 """Say nothing."""
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(tls / names.CERTIFICATE, tls / names.PRIVATE_KEY)
-        context.load_verify_locations(tls / names.CA_CERTIFICATE)
+        context.load_cert_chain(tls / contract.CERTIFICATE, tls / contract.PRIVATE_KEY)
+        context.load_verify_locations(tls / contract.CA_CERTIFICATE)
         context.verify_mode = ssl.CERT_REQUIRED
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True

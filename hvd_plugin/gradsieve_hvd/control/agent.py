@@ -22,12 +22,7 @@ from gradsieve.errors import GradsieveError, LaunchError
 from gradsieve_hvd.control.agent_lease import AgentLease
 from gradsieve_hvd.control.agent_runs import AgentRuns
 from gradsieve_hvd.control.children import ENDING
-from gradsieve_hvd.control.dialling import insistent_connector
-from gradsieve_hvd.control.fields import MOST_BYTES, Fields, Refused
-from gradsieve_hvd.control.heartbeat import Heartbeat
-from gradsieve_hvd.control.identity import Identity
-from gradsieve_hvd.control.messages import Incarnation
-from gradsieve_hvd.control.names import (
+from gradsieve_hvd.control.contract import (
     AGENT_PATH,
     CLOSE_FENCED,
     COORDINATOR,
@@ -41,6 +36,11 @@ from gradsieve_hvd.control.names import (
     TLS_DIRECTORY,
     WORKER_GROUP,
 )
+from gradsieve_hvd.control.dialling import insistent_connector
+from gradsieve_hvd.control.fields import MOST_BYTES, Fields, Refused
+from gradsieve_hvd.control.heartbeat import Heartbeat
+from gradsieve_hvd.control.identity import Identity
+from gradsieve_hvd.control.messages import Incarnation
 from gradsieve_hvd.control.outbox import Outbox
 from gradsieve_hvd.control.tls import Authorities, client_context
 from gradsieve_hvd.launcher.linux import interface_of

@@ -13,8 +13,8 @@ import click
 
 from gradsieve_hvd.control.address import parse_address
 from gradsieve_hvd.control.agent import AgentSettings, run_agent
+from gradsieve_hvd.control.contract import COORDINATOR, GENERATION, HOST, POD_UID, PORT, SLOTS, WORKER_GROUP
 from gradsieve_hvd.control.messages import Incarnation
-from gradsieve_hvd.control.names import COORDINATOR, GENERATION, HOST, POD_UID, PORT, SLOTS, WORKER_GROUP
 from gradsieve_hvd.control.options import log_to_stderr, tls_option
 
 _GPU_SECONDS = 20.0

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from gradsieve_hvd.control.names import FORSAKEN_SECONDS, SILENCE_SECONDS
+from gradsieve_hvd.control.contract import FORSAKEN_SECONDS, SILENCE_SECONDS
 
 _log = logging.getLogger("gradsieve.agent")
 

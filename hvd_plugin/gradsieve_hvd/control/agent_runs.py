@@ -11,8 +11,8 @@ from typing import Any
 
 from gradsieve.errors import LaunchError
 from gradsieve_hvd.control.children import Child, Children, has_variable
+from gradsieve_hvd.control.contract import RUN_ID
 from gradsieve_hvd.control.fields import Fields
-from gradsieve_hvd.control.names import RUN_ID
 from gradsieve_hvd.control.outbox import Outbox
 from gradsieve_hvd.launcher.job import Job
 from gradsieve_hvd.launcher.mpi import rank_environment

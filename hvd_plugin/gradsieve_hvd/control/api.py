@@ -11,11 +11,7 @@ from typing import Any, Protocol
 from aiohttp import WSMsgType, web
 
 from gradsieve_hvd.control.agent_connection import AgentConnection
-from gradsieve_hvd.control.fields import MOST_BYTES, Fields, Refused
-from gradsieve_hvd.control.identity import Identity
-from gradsieve_hvd.control.ledger import Ledger
-from gradsieve_hvd.control.messages import Incarnation, Plan, Registration, Roster, Telemetry
-from gradsieve_hvd.control.names import (
+from gradsieve_hvd.control.contract import (
     AGENT_PATH,
     CLOSE_FENCED,
     CLOSE_FORBIDDEN,
@@ -26,6 +22,10 @@ from gradsieve_hvd.control.names import (
     STOP_PATH,
     TELEMETRY_PATH,
 )
+from gradsieve_hvd.control.fields import MOST_BYTES, Fields, Refused
+from gradsieve_hvd.control.identity import Identity
+from gradsieve_hvd.control.job_state_machine import JobStateMachine
+from gradsieve_hvd.control.messages import Incarnation, Plan, Registration, Roster, Telemetry
 from gradsieve_hvd.control.registry import Fenced
 
 REQUEST_SECONDS = 10.0
@@ -40,13 +40,13 @@ class Decisions(Protocol):
     """What the calls ask of the coordinator.
 
     Attributes:
-        ledger: the job's state.
+        job: the job's state.
     """
 
-    ledger: Ledger
+    job: JobStateMachine
 
     async def set_roster(self, roster: Roster) -> None:
-        """As :meth:`Ledger.set_roster`, and fence whom it fences."""
+        """As :meth:`JobStateMachine.set_roster`, and fence whom it fences."""
 
     async def agent_registered(self, registration: Registration, connection: AgentConnection) -> None:
         """Take an agent in, or raise :class:`Refused`."""
@@ -92,20 +92,20 @@ class Api:
 
     async def _put_roster(self, request: web.Request) -> web.Response:
         await self._decisions.set_roster(Roster.read(await _body(request, "roster")))
-        return web.json_response({"generation": self._decisions.ledger.generation})
+        return web.json_response({"generation": self._decisions.job.generation})
 
     async def _put_plan(self, request: web.Request) -> web.Response:
         plan = Plan.read(await _body(request, "plan"))
-        self._decisions.ledger.set_plan(plan)
+        self._decisions.job.set_plan(plan)
         return web.json_response({"generation": plan.generation})
 
     async def _get_plan(self, request: web.Request) -> web.Response:
-        plan = self._decisions.ledger.plan_for(_identity(request).name)
+        plan = self._decisions.job.plan_for(_identity(request).name)
         return web.json_response({"generation": 0} if plan is None else plan.fields)
 
     async def _telemetry(self, request: web.Request) -> web.Response:
         telemetry = Telemetry.read(await _body(request, "telemetry"))
-        self._decisions.ledger.take(_identity(request).name, telemetry)
+        self._decisions.job.take(_identity(request).name, telemetry)
         return web.json_response({})
 
     async def _status(self, _request: web.Request) -> web.Response:
@@ -117,7 +117,7 @@ class Api:
             await self._decisions.stop(reason)
         except TimeoutError as error:
             raise Refused("some ranks have not ended yet: ask for the status, or stop again", 504) from error
-        return web.json_response({"state": self._decisions.ledger.state})
+        return web.json_response({"state": self._decisions.job.state})
 
     async def _agent(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(autoping=False, max_msg_size=2 * MOST_BYTES)

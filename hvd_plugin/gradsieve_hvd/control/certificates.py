@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.control.names import (
+from gradsieve_hvd.control.contract import (
     CA_CERTIFICATE,
     CERTIFICATE,
     ORGANIZATION,

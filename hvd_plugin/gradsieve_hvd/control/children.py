@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from gradsieve_hvd.control.names import KILL_SECONDS
+from gradsieve_hvd.control.contract import KILL_SECONDS
 from gradsieve_hvd.launcher import linux
 from gradsieve_hvd.launcher.processes import descendants, environment, reap, send
 from gradsieve_hvd.launcher.ranks import shell_status, spawn

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from gradsieve_hvd.control.agent_connection import AgentConnection
 from gradsieve_hvd.control.agents import Agents
 from gradsieve_hvd.control.children import Children, Output
-from gradsieve_hvd.control.departures import END_SECONDS, Departures
+from gradsieve_hvd.control.contract import CLOSE_REPLACED, GLOO, LOST
+from gradsieve_hvd.control.fencing import END_SECONDS, Fencing
 from gradsieve_hvd.control.fields import Fields
-from gradsieve_hvd.control.ledger import End, Ledger
+from gradsieve_hvd.control.job_state_machine import End, JobStateMachine
 from gradsieve_hvd.control.messages import Incarnation, Registration, Roster
 from gradsieve_hvd.control.mpi_ranks import MpiRanks
-from gradsieve_hvd.control.names import CLOSE_REPLACED, GLOO, LOST
 from gradsieve_hvd.control.rank_group import RankGroup, Setting, failure
 from gradsieve_hvd.control.status import status_json
 
@@ -26,7 +26,7 @@ _Work = TypeVar("_Work")
 _STOP_SECONDS = 20.0
 _log = logging.getLogger("gradsieve.coordinator")
 
-NextRoster = Callable[[Ledger, Sequence[str]], Roster | None]
+NextRoster = Callable[[JobStateMachine, Sequence[str]], Roster | None]
 """Says with which roster to go on when hosts were lost; None to give up."""
 
 
@@ -39,17 +39,17 @@ class Coordinator:
         next_roster: for plain hosts; None if an operator sends rosters.
 
     Attributes:
-        ledger: the job's state.
+        job: the job's state.
         started_at: when ranks were started, RFC 3339, the last time last.
         seen: set once the operator has been told the end.
     """
 
     def __init__(self, folder: Path, output: Output, next_roster: NextRoster | None = None) -> None:
-        self.ledger = Ledger()
+        self.job = JobStateMachine()
         self.started_at: list[str] = []
         self.seen = asyncio.Event()
         self._agents = Agents(self._lost)
-        self._departures = Departures(self._agents)
+        self._fencing = Fencing(self._agents)
         self._children = Children()
         self._folder = folder
         self._output = output
@@ -68,13 +68,13 @@ class Coordinator:
         Args:
             register_seconds: how long to wait at most for all hosts of a roster; None: as long as it takes.
         """
-        while self.ledger.end is None:
-            if self.ledger.may_start:
+        while self.job.end is None:
+            if self.job.may_start:
                 await self._run_generation()
             elif not await self._may_go_on(register_seconds):
-                self.ledger.finish(End(1, f"{self.ledger.message} for {register_seconds:.0f} s: giving up"))
-        _log.info("%s: %s", self.ledger.state, self.ledger.message)
-        return self.ledger.end
+                self.job.finish(End(1, f"{self.job.message} for {register_seconds:.0f} s: giving up"))
+        _log.info("%s: %s", self.job.state, self.job.message)
+        return self.job.end
 
     async def terminate(self) -> None:
         """End the ranks, because this process is told to end; those that do not are left to their agents."""
@@ -85,7 +85,7 @@ class Coordinator:
 
     async def close(self, status: int) -> None:
         """Tell the agents that the job is over."""
-        for who in list(self.ledger.registry.connected):
+        for who in list(self.job.registry.connected):
             if (connection := self._agents.connection(who)) is not None:
                 await connection.send({"type": "over", "status": status})
         await self._children.end()
@@ -93,31 +93,31 @@ class Coordinator:
 
     async def set_roster(self, roster: Roster) -> None:
         """Let ``roster`` decide who takes part, and fence whom it does not name any more."""
-        before = self.ledger.roster
-        fenced = self.ledger.set_roster(roster)
+        before = self.job.roster
+        fenced = self.job.set_roster(roster)
         if roster != before:
             _log.info("roster of generation %d: %d hosts", roster.generation, len(roster.hosts))
         for who in fenced:
-            self._departures.fence(who)
+            self._fencing.fence(who)
         self._changed.set()
 
     async def agent_registered(self, registration: Registration, connection: AgentConnection) -> None:
         """Take an agent in, or raise :class:`Refused`."""
-        self.ledger.register(registration)
+        self.job.register(registration)
         who = registration.incarnation
         _log.info("host %s registered (%s, %d slots)", who.host, who.uid, registration.slots)
-        self._departures.heard(who)
+        self._fencing.heard(who)
         old = self._agents.connected(registration, connection)
         await connection.send({"type": "registered"})
         if old is not None:
             await old.close(CLOSE_REPLACED, "replaced by a newer connection")
-        if self.ledger.started_generation is not None or not self._may_take_part(who):
+        if self.job.started_generation is not None or not self._may_take_part(who):
             await self._agents.end_unknown(registration)
         self._changed.set()
 
     def _may_take_part(self, incarnation: Incarnation) -> bool:
         """Whether its ranks may train on under a new coordinator, until that can start the job anew."""
-        return self.ledger.roster is None or self.ledger.registry.is_admitted(incarnation)
+        return self.job.roster is None or self.job.registry.is_admitted(incarnation)
 
     def agent_message(self, incarnation: Incarnation, fields: Fields) -> None:
         """Take a message of a registered agent, or raise :class:`Refused`."""
@@ -125,15 +125,15 @@ class Coordinator:
 
     def agent_gone(self, incarnation: Incarnation, connection: AgentConnection, *, left: bool) -> None:
         """A registered agent's connection has ended; it ``left`` if it said so."""
-        if connection.silent and self.ledger.active:
-            self._departures.silent(incarnation, connection.heard)
-        if self.ledger.end is None:
+        if connection.silent and self.job.active:
+            self._fencing.silent(incarnation, connection.heard)
+        if self.job.end is None:
             self._agents.disconnected(incarnation, connection, left=left)
 
     async def stop(self, reason: str) -> None:
         """End the ranks of the current generation; nothing starts before a roster of a higher one."""
         if self._idle.is_set():
-            self.ledger.stop(reason)
+            self.job.stop(reason)
         else:
             self._stop_reason = reason
             self._changed.set()
@@ -142,14 +142,14 @@ class Coordinator:
 
     def status(self) -> dict[str, Any]:
         """The job's state, which the operator now gets to know."""
-        if self.ledger.end is not None:
+        if self.job.end is not None:
             self.seen.set()
-        return status_json(self.ledger, self.started_at[-1] if self.started_at else None)
+        return status_json(self.job, self.started_at[-1] if self.started_at else None)
 
     async def _run_generation(self) -> None:
         self._idle.clear()
         self._stop_reason, self._lost_now, self._to_reopen = "", [], []
-        roster = self.ledger.start()
+        roster = self.job.start()
         self.started_at.append(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         _log.info("generation %d: starting %d ranks (%s)", roster.generation, roster.size, roster.backend)
         try:
@@ -157,7 +157,7 @@ class Coordinator:
                 end = await self._start_and_watch(roster)
             except Exception as error:  # noqa: BLE001 - Horovod's runner raises what it likes
                 end = failure(error)
-            gone = await self._end_on_hosts(self.ledger.roster or roster)
+            gone = await self._end_on_hosts(self.job.roster or roster)
             await self._conclude(end, gone)
         finally:
             self._agents.forget_runs()
@@ -166,7 +166,7 @@ class Coordinator:
 
     def _group(self, roster: Roster) -> RankGroup:
         setting = Setting(
-            roster, self._agents, self.ledger.registry, self._output, self._all_run, self._assigned
+            roster, self._agents, self.job.registry, self._output, self._all_run, self._assigned
         )
         if roster.backend == GLOO:
             # Horovod's runner takes half a second to import, and needs not be installed for MPI programs.
@@ -195,7 +195,7 @@ class Coordinator:
             running.cancel()
 
     async def _free_hosts(self, roster: Roster) -> None:
-        await self._departures.over()
+        await self._fencing.over()
         # What an earlier coordinator has started may still run there.
         await self._end_on_hosts(roster)
 
@@ -203,8 +203,8 @@ class Coordinator:
         """Wait for ``work``; None if the ranks must end before it is done."""
         while not work.done() and not self._must_end(ranks):
             self._changed.clear()
-            if self.ledger.roster is not None:
-                ranks.hosts_changed(self.ledger.roster)
+            if self.job.roster is not None:
+                ranks.hosts_changed(self.job.roster)
             changed = asyncio.create_task(self._changed.wait())
             await asyncio.wait({work, changed}, return_when=asyncio.FIRST_COMPLETED)
             changed.cancel()
@@ -215,23 +215,23 @@ class Coordinator:
         """On plain hosts, let new agents join a running elastic job in the place of lost ones."""
         lost, self._to_reopen = self._to_reopen, []
         if lost and self._next_roster is not None and not self._stop_reason:
-            roster = self._next_roster(self.ledger, lost)
+            roster = self._next_roster(self.job, lost)
             if roster is not None:
                 await self.set_roster(roster)
 
     def _must_end(self, ranks: RankGroup) -> bool:
         lost = bool(self._lost_now) and not ranks.survives_lost_hosts
-        return lost or bool(self._stop_reason) or self.ledger.must_restart
+        return lost or bool(self._stop_reason) or self.job.must_restart
 
     async def _end_on_hosts(self, roster: Roster) -> list[str]:
         """End whatever runs on the roster's hosts; returns those that are not there any more."""
-        everybody = {place.host: self.ledger.registry.admitted(place.host) for place in roster.hosts}
+        everybody = {place.host: self.job.registry.admitted(place.host) for place in roster.hosts}
         silent = await self._agents.end([who for who in everybody.values() if who is not None], END_SECONDS)
         for who in silent:
             _log.error("host %s does not answer", who.host)
-            self.ledger.disconnect(who)
+            self.job.disconnect(who)
             connection = self._agents.forget(who)
-            self._departures.silent(who, time.monotonic() if connection is None else connection.heard)
+            self._fencing.silent(who, time.monotonic() if connection is None else connection.heard)
             if connection is not None:
                 await connection.close(CLOSE_REPLACED, "no answer")
         return [
@@ -241,58 +241,58 @@ class Coordinator:
     async def _conclude(self, end: End | None, gone: list[str]) -> None:
         lost = sorted({*gone, *self._lost_now})
         if self._stop_reason:
-            self.ledger.stop(self._stop_reason)
+            self.job.stop(self._stop_reason)
         elif end is not None and end.status == 0:
-            self.ledger.finish(end)
-        elif self.ledger.must_restart:
-            self.ledger.restart()
+            self.job.finish(end)
+        elif self.job.must_restart:
+            self.job.restart()
         elif lost:
             await self._lose(lost, f"lost {', '.join(lost[:10])}: the ranks were ended on all hosts")
         elif end is not None and not end.by_program:
             await self._lose([], end.message)
         else:
             assert end is not None
-            self.ledger.finish(end)
+            self.job.finish(end)
 
     async def _lose(self, hosts: list[str], message: str) -> None:
-        self.ledger.lose(tuple(hosts), message)
-        _log.error("%s: %s", self.ledger.state, self.ledger.message)
+        self.job.lose(tuple(hosts), message)
+        _log.error("%s: %s", self.job.state, self.job.message)
         await self._go_on_without_operator()
 
     async def _go_on_without_operator(self) -> None:
-        if self._next_roster is None or self.ledger.state != LOST:
+        if self._next_roster is None or self.job.state != LOST:
             return
-        if (roster := self._next_roster(self.ledger, self.ledger.lost_hosts)) is None:
-            self.ledger.finish(End(1, f"{self.ledger.message}; no restart is left"))
+        if (roster := self._next_roster(self.job, self.job.lost_hosts)) is None:
+            self.job.finish(End(1, f"{self.job.message}; no restart is left"))
         else:
             await self.set_roster(roster)
 
     def _lost(self, incarnation: Incarnation) -> None:
-        admitted = self.ledger.registry.is_admitted(incarnation)
-        self.ledger.disconnect(incarnation)
-        level = logging.WARNING if admitted and self.ledger.active else logging.INFO
+        admitted = self.job.registry.is_admitted(incarnation)
+        self.job.disconnect(incarnation)
+        level = logging.WARNING if admitted and self.job.active else logging.INFO
         _log.log(level, "host %s has gone (%s)", incarnation.host, incarnation.uid)
-        if admitted and self.ledger.active:
+        if admitted and self.job.active:
             self._lost_now.append(incarnation.host)
             if self._ranks is not None and self._ranks.survives_lost_hosts:
                 self._ranks.host_lost()
                 self._to_reopen.append(incarnation.host)
-                self.ledger.lost_hosts = tuple(self._lost_now)
+                self.job.lost_hosts = tuple(self._lost_now)
         self._changed.set()
 
     def _all_run(self) -> None:
-        self.ledger.running()
-        _log.info("generation %d: all ranks run", self.ledger.generation)
+        self.job.running()
+        _log.info("generation %d: all ranks run", self.job.generation)
 
     def _assigned(self, rank_zero_host: str) -> None:
-        self.ledger.rank_zero_host = rank_zero_host
-        self.ledger.lost_hosts = ()
+        self.job.rank_zero_host = rank_zero_host
+        self.job.lost_hosts = ()
         self._lost_now.clear()
 
     async def _may_go_on(self, seconds: float | None) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                while self.ledger.end is None and not self.ledger.may_start:
+                while self.job.end is None and not self.job.may_start:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

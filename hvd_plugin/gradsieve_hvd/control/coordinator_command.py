@@ -11,8 +11,8 @@ import click
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.control.address import parse_address
+from gradsieve_hvd.control.contract import GLOO, LISTEN, MPI, PORT, READ_ONLY_LISTEN
 from gradsieve_hvd.control.messages import Roster
-from gradsieve_hvd.control.names import GLOO, LISTEN, MPI, PORT, READ_ONLY_LISTEN
 from gradsieve_hvd.control.options import log_to_stderr, tls_option
 from gradsieve_hvd.control.plain_hosts import parse_hosts
 from gradsieve_hvd.control.serve import CoordinatorSettings, run_coordinator

@@ -16,7 +16,7 @@ from horovod.runner.elastic.discovery import FixedHosts
 
 from gradsieve_hvd.control.agents import LOST_STATUS, RECONNECT_SECONDS, RemoteRun
 from gradsieve_hvd.control.elastic_driver import Driver, Rendezvous, rendezvous_handler
-from gradsieve_hvd.control.ledger import End
+from gradsieve_hvd.control.job_state_machine import End
 from gradsieve_hvd.control.messages import Incarnation, Roster
 from gradsieve_hvd.control.rank_group import START_SECONDS, Setting
 from gradsieve_hvd.launcher.output import OutputFilter

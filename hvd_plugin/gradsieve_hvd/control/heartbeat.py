@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import ClientError, ClientWebSocketResponse, WSMessage, WSMsgType
 
-from gradsieve_hvd.control.names import PING_SECONDS, PINGS
+from gradsieve_hvd.control.contract import PING_SECONDS, PINGS
 
 if TYPE_CHECKING:
     from aiohttp import web  # what every agent starts without

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gradsieve_hvd.control.fields import Refused
-from gradsieve_hvd.control.names import (
+from gradsieve_hvd.control.contract import (
     AGENT_PATH,
     ORGANIZATION,
     PLAN_PATH,
@@ -19,6 +18,7 @@ from gradsieve_hvd.control.names import (
     STOP_PATH,
     TELEMETRY_PATH,
 )
+from gradsieve_hvd.control.fields import Refused
 
 PERMISSIONS: Mapping[tuple[str, str], frozenset[str]] = {
     ("GET", AGENT_PATH): frozenset({ROLE_WORKER}),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from gradsieve_hvd.control.contract import GLOO, MPI, PROTOCOL
 from gradsieve_hvd.control.fields import Fields, Refused
-from gradsieve_hvd.control.names import GLOO, MPI, PROTOCOL
 
 MOST_HOSTS = 4096
 MOST_RANKS = 16384

@@ -18,8 +18,8 @@ from gradsieve_hvd.control import launch_agent
 from gradsieve_hvd.control.agents import RemoteRun
 from gradsieve_hvd.control.children import STDERR, STDOUT, Child, Children, Output
 from gradsieve_hvd.control.fields import Refused
-from gradsieve_hvd.control.handover import Handover
-from gradsieve_hvd.control.ledger import End
+from gradsieve_hvd.control.job_state_machine import End
+from gradsieve_hvd.control.launch_socket import LaunchSocket
 from gradsieve_hvd.control.machine_names import check_distinct
 from gradsieve_hvd.control.messages import Roster
 from gradsieve_hvd.control.rank_group import START_SECONDS, Setting
@@ -118,8 +118,8 @@ class MpiRanks:
             f'exec {shlex.quote(sys.executable)} -I -S {shlex.quote(launch_agent.__file__)} "$@"\n'
         )
         arguments = mpirun_arguments(roster, script, major=major)
-        handover = Handover(socket, self._start_daemon)
-        await handover.open()
+        launch_socket = LaunchSocket(socket, self._start_daemon)
+        await launch_socket.open()
         try:
             if self._must_end:
                 return End(1, "the ranks had to end before they were started")
@@ -130,7 +130,7 @@ class MpiRanks:
             self._mpirun = self._children.start(command, environment, self._output)
             return await self._wait(self._mpirun)
         finally:
-            await handover.close()
+            await launch_socket.close()
             socket.unlink(missing_ok=True)
 
     async def end(self) -> None:

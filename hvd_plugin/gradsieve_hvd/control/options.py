@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gradsieve_hvd.control.names import TLS_DIRECTORY
+from gradsieve_hvd.control.contract import TLS_DIRECTORY
 
 tls_option = click.option(
     "--tls",

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.control.contract import MPI
 from gradsieve_hvd.control.fields import Fields, Refused
-from gradsieve_hvd.control.ledger import Ledger
+from gradsieve_hvd.control.job_state_machine import JobStateMachine
 from gradsieve_hvd.control.messages import MOST_HOSTS, Place, Roster, host_field
-from gradsieve_hvd.control.names import MPI
 
 
 def parse_hosts(text: str) -> tuple[Place, ...]:
@@ -42,7 +42,7 @@ class Restarts:
 
     left: int
 
-    def __call__(self, ledger: Ledger, lost: Sequence[str]) -> Roster | None:
+    def __call__(self, job: JobStateMachine, lost: Sequence[str]) -> Roster | None:
         """The roster with which to go on after hosts were ``lost``, or None if there is to be none.
 
         1. Survivors keep their places and their agents.
@@ -50,7 +50,7 @@ class Restarts:
         3. Otherwise their places are open to new agents on hosts of the same names; an elastic job does not
            wait for them, unless too few hosts are left.
         """
-        roster = ledger.roster
+        roster = job.roster
         if roster is None or self.left == 0:
             return None
         self.left -= 1
@@ -58,7 +58,6 @@ class Restarts:
         enough = roster.min_hosts is not None and len(survivors) >= roster.min_hosts
         hosts = survivors if enough and roster.backend == MPI else list(roster.hosts)
         places = [
-            replace(place, uid="" if place.host in lost else ledger.registry.uid(place.host))
-            for place in hosts
+            replace(place, uid="" if place.host in lost else job.registry.uid(place.host)) for place in hosts
         ]
         return replace(roster, generation=roster.generation + 1, hosts=tuple(places))

@@ -10,14 +10,14 @@ from typing import Any
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 from gradsieve.policies import DensityPlan
-from gradsieve_hvd.control import names
+from gradsieve_hvd.control import contract
 
 _DENSITIES = {"densityPermille": "density", "minDensityPermille": "lowest", "maxDensityPermille": "highest"}
 
 
 def has_coordinator() -> bool:
     """Whether this process belongs to a job with a coordinator, which may have a plan for it."""
-    return bool(os.environ.get(names.COORDINATOR) and os.environ.get(names.TLS_DIRECTORY))
+    return bool(os.environ.get(contract.COORDINATOR) and os.environ.get(contract.TLS_DIRECTORY))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from gradsieve.policies import Steering
-from gradsieve_hvd.control import names
+from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.plan import NO_PLAN, Plan
 from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
 from gradsieve_hvd.control.reporter_clock import StepClock
@@ -62,7 +62,7 @@ class PlanExchange:
         self._name = f"control.{name}"
         self._messages = messages
         self._reporter = reporter
-        self._host = os.environ.get(names.HOST) or socket.gethostname()
+        self._host = os.environ.get(contract.HOST) or socket.gethostname()
         self._steps_left = self._interval = 1  # until the next message starts; the same on all ranks
         self._under_way: Replies | None = None
 
@@ -114,7 +114,7 @@ class PlanExchange:
         """Return the telemetry; the fields are documented in docs/telemetry.md."""
         assert self._reporter is not None
         sample = {
-            "generation": int(os.environ.get(names.JOB_GENERATION) or 0),
+            "generation": int(os.environ.get(contract.JOB_GENERATION) or 0),
             "step": step,
             "stepSeconds": statistics.fmean(part["seconds"] for part in parts),
             "waitSeconds": statistics.fmean(part["wait"] for part in parts),

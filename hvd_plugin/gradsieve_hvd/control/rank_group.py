@@ -10,9 +10,9 @@ from typing import Protocol
 from gradsieve.errors import LaunchError
 from gradsieve_hvd.control.agents import Agents
 from gradsieve_hvd.control.children import Output
-from gradsieve_hvd.control.ledger import End
+from gradsieve_hvd.control.contract import JOB_GENERATION
+from gradsieve_hvd.control.job_state_machine import End
 from gradsieve_hvd.control.messages import Roster
-from gradsieve_hvd.control.names import JOB_GENERATION
 from gradsieve_hvd.control.registry import Registry
 
 START_SECONDS = 180.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from gradsieve_hvd.control.api import Decisions
-from gradsieve_hvd.control.names import HEALTH_PATH, METRICS_PATH, READY_PATH, RUNNING, STATUS_PATH
+from gradsieve_hvd.control.contract import HEALTH_PATH, METRICS_PATH, READY_PATH, RUNNING, STATUS_PATH
 from gradsieve_hvd.control.status import metrics_text, page, status_json
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -15,7 +15,7 @@ def read_only_application(decisions: Decisions, started_at: list[str]) -> web.Ap
     """Health, readiness, metrics, status and page: nothing has a secret in it, and nothing changes anything.
 
     Args:
-        decisions: whose ledger is shown.
+        decisions: whose job is shown.
         started_at: the times at which ranks were started, the last one last.
     """
 
@@ -27,17 +27,17 @@ def read_only_application(decisions: Decisions, started_at: list[str]) -> web.Ap
 
     async def ready(_request: web.Request) -> web.Response:
         # An operator that asks seldom hears by this, through the pod's readiness, that it should ask at once.
-        state = decisions.ledger.state
+        state = decisions.job.state
         return web.Response(status=200 if state == RUNNING else 503, text=f"{state}\n")
 
     async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics_text(decisions.ledger), headers={"Content-Type": _METRICS_TYPE})
+        return web.Response(body=metrics_text(decisions.job), headers={"Content-Type": _METRICS_TYPE})
 
     async def status(_request: web.Request) -> web.Response:
-        return web.json_response(status_json(decisions.ledger, when()))
+        return web.json_response(status_json(decisions.job, when()))
 
     async def show(_request: web.Request) -> web.Response:
-        return web.Response(text=page(decisions.ledger, when()), content_type="text/html")
+        return web.Response(text=page(decisions.job, when()), content_type="text/html")
 
     application = web.Application(client_max_size=1024)
     application.add_routes(

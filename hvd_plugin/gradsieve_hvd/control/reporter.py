@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.control import names
+from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.plan import NO_PLAN, Plan
 from gradsieve_hvd.control.reporter_connection import Coordinator, CoordinatorRefused
 
@@ -31,7 +31,7 @@ def process_reporter() -> Reporter:
     Raises:
         ConfigurationError: the environment names no usable address or certificates.
     """
-    coordinator = Coordinator(os.environ[names.COORDINATOR], Path(os.environ[names.TLS_DIRECTORY]))
+    coordinator = Coordinator(os.environ[contract.COORDINATOR], Path(os.environ[contract.TLS_DIRECTORY]))
     reporter = Reporter(coordinator)
     thread = threading.Thread(target=reporter.run, name="gradsieve-reporter", daemon=True)
     thread.start()

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.control import names
+from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.tls import Authorities, client_context
 
 SECONDS = 10.0
@@ -31,10 +31,10 @@ class Coordinator:
     def __init__(self, address: str, tls: Path) -> None:
         url = urlsplit(address)
         if url.scheme != "https" or not url.hostname:
-            raise ConfigurationError(f"{names.COORDINATOR}={address!r} must be https://HOST:PORT")
+            raise ConfigurationError(f"{contract.COORDINATOR}={address!r} must be https://HOST:PORT")
         self.address = address
         authorities = Authorities(client_context(tls), tls)
-        self._connection = _Connection(url.hostname, url.port or names.PORT, authorities)
+        self._connection = _Connection(url.hostname, url.port or contract.PORT, authorities)
 
     def plan(self) -> Any:
         """Return the plan as the coordinator spells it.
@@ -43,11 +43,11 @@ class Coordinator:
             CoordinatorRefused: it does not hand it out.
             OSError, http.client.HTTPException, ValueError: there is no usable answer.
         """
-        return json.loads(self._call("GET", names.PLAN_PATH))
+        return json.loads(self._call("GET", contract.PLAN_PATH))
 
     def report(self, telemetry: dict[str, Any]) -> None:
         """Hand over a sample. Raises as `plan`."""
-        self._call("POST", names.TELEMETRY_PATH, json.dumps(telemetry).encode())
+        self._call("POST", contract.TELEMETRY_PATH, json.dumps(telemetry).encode())
 
     def close(self) -> None:
         """Close the connection; the next call opens another one."""
@@ -80,7 +80,7 @@ class _Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         plain = socket.create_connection((self.host, self.port), SECONDS)
         try:
-            self.sock = self._authorities.current().wrap_socket(plain, server_hostname=names.SERVER_NAME)
+            self.sock = self._authorities.current().wrap_socket(plain, server_hostname=contract.SERVER_NAME)
         except BaseException:
             plain.close()
             raise

@@ -14,11 +14,11 @@ from pathlib import Path
 from gradsieve_hvd.control.address import Address
 from gradsieve_hvd.control.api import Api
 from gradsieve_hvd.control.children import ENDING
+from gradsieve_hvd.control.contract import TERMINATION_LOG
 from gradsieve_hvd.control.coordinator import Coordinator
-from gradsieve_hvd.control.ledger import End
+from gradsieve_hvd.control.job_state_machine import End
 from gradsieve_hvd.control.listener import Limits, Listener
 from gradsieve_hvd.control.messages import Roster
-from gradsieve_hvd.control.names import TERMINATION_LOG
 from gradsieve_hvd.control.plain_hosts import Restarts
 from gradsieve_hvd.control.readonly import read_only_application
 from gradsieve_hvd.control.tls import FOLLOW_SECONDS, Authorities, server_context

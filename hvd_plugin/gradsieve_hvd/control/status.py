@@ -9,8 +9,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from gradsieve_hvd.control.ledger import Ledger
-from gradsieve_hvd.control.names import STATES
+from gradsieve_hvd.control.contract import STATES
+from gradsieve_hvd.control.job_state_machine import JobStateMachine
 
 # Name of the metric, JSON field of the telemetry, factor to the metric's unit, what it is.
 _SAMPLES = (
@@ -30,14 +30,14 @@ _SAMPLES = (
 )
 
 
-def status_json(ledger: Ledger, started_at: str | None) -> dict[str, Any]:
+def status_json(job: JobStateMachine, started_at: str | None) -> dict[str, Any]:
     """Everything that the operator wants to know; neither the command nor its environment.
 
     Args:
-        ledger: the job.
+        job: the job.
         started_at: when the ranks were started, as RFC 3339; None before.
     """
-    registry, telemetry = ledger.registry, ledger.telemetry
+    registry, telemetry = job.registry, job.telemetry
     registered = [
         {"host": who.host, "podUID": who.uid, "connected": True, "admitted": registry.is_admitted(who)}
         for who in sorted(registry.connected)
@@ -48,21 +48,21 @@ def status_json(ledger: Ledger, started_at: str | None) -> dict[str, Any]:
         if registry.uid(host)
     ]
     status: dict[str, Any] = {
-        "generation": ledger.generation,
-        "state": ledger.state,
+        "generation": job.generation,
+        "state": job.state,
         "registered": registered + gone,
         "missing": registry.missing(),
         "missingSeconds": registry.missing_seconds(),
-        "exitCode": None if ledger.end is None else ledger.end.status,
-        "message": ledger.message,
+        "exitCode": None if job.end is None else job.end.status,
+        "message": job.message,
         "startedAt": started_at,
         "plan": {"generation": None, "appliedGeneration": None},
         "telemetry": None if telemetry is None else telemetry.to_json(),
-        "telemetryAge": ledger.telemetry_age,
-        "lostHosts": list(ledger.lost_hosts),
+        "telemetryAge": job.telemetry_age,
+        "lostHosts": list(job.lost_hosts),
     }
-    if ledger.plan is not None:
-        status["plan"]["generation"] = ledger.plan.generation
+    if job.plan is not None:
+        status["plan"]["generation"] = job.plan.generation
     if telemetry is not None:
         applied = telemetry.numbers.get("appliedPlanGeneration")
         status["plan"]["appliedGeneration"] = None if applied is None else int(applied)
@@ -72,21 +72,21 @@ def status_json(ledger: Ledger, started_at: str | None) -> dict[str, Any]:
 
 
 class _Collector:
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, job: JobStateMachine) -> None:
+        self._job = job
 
     def collect(self) -> Iterator[Metric]:
-        ledger, registry = self._ledger, self._ledger.registry
+        job, registry = self._job, self._job.registry
         states = GaugeMetricFamily("gradsieve_job_state", "1 for the state of the job.", labels=["state"])
         for state in STATES:
-            states.add_metric([state], float(state == ledger.state))
+            states.add_metric([state], float(state == job.state))
         yield states
-        yield _gauge("gradsieve_roster_generation", "Generation of the roster.", ledger.generation)
+        yield _gauge("gradsieve_roster_generation", "Generation of the roster.", job.generation)
         yield _gauge("gradsieve_registered_hosts", "Agents that are connected.", len(registry.connected))
         yield _gauge("gradsieve_missing_hosts", "Hosts of the roster without agent.", len(registry.missing()))
-        if ledger.plan is not None:
-            yield _gauge("gradsieve_plan_generation", "Generation of the plan.", ledger.plan.generation)
-        telemetry = ledger.telemetry
+        if job.plan is not None:
+            yield _gauge("gradsieve_plan_generation", "Generation of the plan.", job.plan.generation)
+        telemetry = job.telemetry
         if telemetry is None:
             return
         yield _gauge("gradsieve_step", "Number of the last finished step.", telemetry.step)
@@ -105,32 +105,32 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
 
 
-def metrics_text(ledger: Ledger) -> bytes:
+def metrics_text(job: JobStateMachine) -> bytes:
     """The metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(ledger))
+    registry.register(_Collector(job))
     return generate_latest(registry)
 
 
-def page(ledger: Ledger, started_at: str | None) -> str:
+def page(job: JobStateMachine, started_at: str | None) -> str:
     """A small page for a browser: what runs, where, and since when."""
-    status = status_json(ledger, started_at)
+    status = status_json(job, started_at)
     hosts = "".join(
         f"<tr><td>{html.escape(host['host'])}<td>{'here' if host['connected'] else 'gone'}"
         for host in status["registered"]
     )
     lines = {
-        "state": ledger.state,
-        "message": ledger.message,
-        "generation": str(ledger.generation),
+        "state": job.state,
+        "message": job.message,
+        "generation": str(job.generation),
         "started": started_at or "–",
         "missing hosts": ", ".join(status["missing"]) or "–",
-        "step": "–" if ledger.telemetry is None else str(ledger.telemetry.step),
+        "step": "–" if job.telemetry is None else str(job.telemetry.step),
     }
     rows = "".join(f"<tr><th>{name}<td>{html.escape(text)}" for name, text in lines.items())
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="5">'
-        f"<title>gradsieve: {html.escape(ledger.state)}</title><h1>gradsieve job</h1>"
+        f"<title>gradsieve: {html.escape(job.state)}</title><h1>gradsieve job</h1>"
         f"<table>{rows}</table><h2>Hosts</h2><table>{hosts}</table>"
         '<p><a href="/metrics">metrics</a> <a href="/v1/status">status</a></html>\n'
     )

@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.control.names import CA_CERTIFICATE, CERTIFICATE, PRIVATE_KEY
+from gradsieve_hvd.control.contract import CA_CERTIFICATE, CERTIFICATE, PRIVATE_KEY
 
 FOLLOW_SECONDS = 1.0
 """How often to look whether there are further authorities: a job waits for its operator meanwhile."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gradsieve import ImportanceConfig, LayeredConfig
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.control.names import COMPRESSION
+from gradsieve_hvd.control.contract import COMPRESSION
 
 from .compressor import Compression, HorovodCompressor
 

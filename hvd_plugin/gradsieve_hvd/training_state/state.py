@@ -8,7 +8,7 @@ from typing import Any
 
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError, RankMismatch, StateError
-from gradsieve_hvd.control import names
+from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.plan import has_coordinator
 from gradsieve_hvd.training_state import files
 from gradsieve_hvd.training_state.durable import DurableCopies
@@ -192,10 +192,10 @@ def _require_count(name: str, value: object, lowest: int) -> None:
 def _directory(given: str | Path | None) -> Path:
     if given is not None:
         return Path(given)
-    job = os.environ.get(names.JOB) or "local"
+    job = os.environ.get(contract.JOB) or "local"
     own = f"/dev/shm/gradsieve-{os.getuid()}-{job}"  # noqa: S108 - checked to be this user's before it is used
-    return Path(os.environ.get(names.STATE_DIRECTORY) or own)
+    return Path(os.environ.get(contract.STATE_DIRECTORY) or own)
 
 
 def _generation() -> int:
-    return int(os.environ.get(names.JOB_GENERATION) or 0)
+    return int(os.environ.get(contract.JOB_GENERATION) or 0)

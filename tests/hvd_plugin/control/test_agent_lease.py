@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from gradsieve_hvd.control.agent_lease import AgentLease
-from gradsieve_hvd.control.names import FORSAKEN_SECONDS, SILENCE_SECONDS
+from gradsieve_hvd.control.contract import FORSAKEN_SECONDS, SILENCE_SECONDS
 
 WHOLE = SILENCE_SECONDS + FORSAKEN_SECONDS
 ABOUT = 0.3

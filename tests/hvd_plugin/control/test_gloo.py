@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from control_job import changed, roster
 
-from gradsieve_hvd.control.names import FORSAKEN_SECONDS
+from gradsieve_hvd.control.contract import FORSAKEN_SECONDS
 from gradsieve_hvd.control.tls import client_context
 
 pytest.importorskip("horovod", reason="NO HOROVOD HERE: `gradsieve build-horovod` builds it")

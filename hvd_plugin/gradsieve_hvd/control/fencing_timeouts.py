@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gradsieve_hvd.control.contract import FORSAKEN_SECONDS, KILL_SECONDS, SILENCE_SECONDS
 from gradsieve_hvd.control.messages import Incarnation
-from gradsieve_hvd.control.names import FORSAKEN_SECONDS, KILL_SECONDS, SILENCE_SECONDS
 
 _MARGIN_SECONDS = 5.0
 """For an agent that gets to run late."""
@@ -16,7 +16,7 @@ answered, and kills it `KILL_SECONDS` later. The coordinator heard that ping whe
 """
 
 
-class Leases:
+class FencingTimeouts:
     """The incarnations that may run ranks although nobody hears from them.
 
     A host whose connection was closed has no agent any more, and one that left has ended its ranks. But one

@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 
 from gradsieve_hvd.control.agents import Agents
-from gradsieve_hvd.control.leases import Leases
+from gradsieve_hvd.control.contract import CLOSE_FENCED
+from gradsieve_hvd.control.fencing_timeouts import FencingTimeouts
 from gradsieve_hvd.control.messages import Incarnation
-from gradsieve_hvd.control.names import CLOSE_FENCED
 
 END_SECONDS = 15.0
 """How long agents may take to end what they run; they kill after 5 seconds."""
@@ -18,7 +18,7 @@ END_SECONDS = 15.0
 _log = logging.getLogger("gradsieve.coordinator")
 
 
-class Departures:
+class Fencing:
     """Who is being fenced, and who has fallen silent.
 
     Args:
@@ -27,17 +27,17 @@ class Departures:
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
-        self._leases = Leases()
+        self._timeouts = FencingTimeouts()
         self._heard = asyncio.Event()
         self._fencing: set[asyncio.Task[None]] = set()
 
     def silent(self, incarnation: Incarnation, heard: float) -> None:
         """An incarnation that may run ranks does not answer any more; its last word came at ``heard``."""
-        self._leases.silent(incarnation, heard)
+        self._timeouts.silent(incarnation, heard)
 
     def heard(self, incarnation: Incarnation) -> None:
         """It is back."""
-        self._leases.heard(incarnation)
+        self._timeouts.heard(incarnation)
         self._heard.set()
 
     def fence(self, incarnation: Incarnation) -> None:
@@ -50,9 +50,9 @@ class Departures:
         """Return when none of them can run ranks any more."""
         if self._fencing:
             await asyncio.wait(set(self._fencing))
-        if hosts := self._leases.hosts(time.monotonic()):
+        if hosts := self._timeouts.hosts(time.monotonic()):
             _log.warning("ranks may still run on %s, which is silent: waiting", ", ".join(hosts[:10]))
-        while (seconds := self._leases.seconds(time.monotonic())) > 0.0:
+        while (seconds := self._timeouts.seconds(time.monotonic())) > 0.0:
             self._heard.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

@@ -22,7 +22,7 @@ StartDaemon = Callable[[str, str, Output], Awaitable[RemoteRun]]
 """Starts a shell command on a host."""
 
 
-class Handover:
+class LaunchSocket:
     """Listens on a unix socket that only this user can open, below a folder that only this user can enter.
 
     Args:

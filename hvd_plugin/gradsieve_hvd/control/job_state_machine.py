@@ -14,9 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from gradsieve_hvd.control.fields import Refused
-from gradsieve_hvd.control.messages import DENSITIES, Incarnation, Plan, Registration, Roster, Telemetry
-from gradsieve_hvd.control.names import (
+from gradsieve_hvd.control.contract import (
     COMPRESSION,
     FAILED,
     FINAL_STATES,
@@ -27,6 +25,8 @@ from gradsieve_hvd.control.names import (
     SUCCEEDED,
     WAITING,
 )
+from gradsieve_hvd.control.fields import Refused
+from gradsieve_hvd.control.messages import DENSITIES, Incarnation, Plan, Registration, Roster, Telemetry
 from gradsieve_hvd.control.registry import Registry
 
 _ACTIVE = (STARTING, RUNNING)
@@ -47,7 +47,7 @@ class End:
     by_program: bool = True
 
 
-class Ledger:
+class JobStateMachine:
     """State of one job, from its first agent to its end.
 
     Args:
@@ -58,7 +58,7 @@ class Ledger:
         roster: who is to take part; None until it was set.
         plan: the ranks' plan; None until it was set.
         telemetry: last sample of the current start.
-        state: one of :data:`gradsieve_hvd.control.names.STATES`.
+        state: one of :data:`gradsieve_hvd.control.contract.STATES`.
         message: one line about the last change of the state.
         end: how the job ended; None before.
         lost_hosts: hosts whose loss ended the ranks, or that an elastic job goes on without.
