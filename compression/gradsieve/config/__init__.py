@@ -8,8 +8,11 @@ from gradsieve.config.adaptive import ImportanceConfig, LayeredConfig
 from gradsieve.config.base import CompressionConfig
 from gradsieve.config.factories import Compression
 from gradsieve.config.fixed import GroupTopKConfig, LaplaceConfig, SampledConfig, TopKConfig
+from gradsieve.config.registry import ALGORITHMS, Algorithm, register
 
 __all__ = [
+    "ALGORITHMS",
+    "Algorithm",
     "Compression",
     "CompressionConfig",
     "GroupTopKConfig",
@@ -18,4 +21,5 @@ __all__ = [
     "LayeredConfig",
     "SampledConfig",
     "TopKConfig",
+    "register",
 ]

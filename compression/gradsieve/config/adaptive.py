@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 from typing import ClassVar
 
 from gradsieve.config.base import (
-    Algorithm,
     CompressionConfig,
     is_positive,
     require,
@@ -38,7 +37,7 @@ class LayeredConfig(CompressionConfig):
         0.1 **(r)**: one change of a density moves it by less.
     """
 
-    algorithm: ClassVar[Algorithm] = "layered"
+    algorithm: ClassVar[str] = "layered"
 
     bounds: tuple[float, float] = (0.001, 0.1)
     layer_min_elements: tuple[tuple[str, int], ...] = ()
@@ -96,7 +95,7 @@ class ImportanceConfig(CompressionConfig):
         recorder each. It is this process's own and not compared across ranks.
     """
 
-    algorithm: ClassVar[Algorithm] = "importance"
+    algorithm: ClassVar[str] = "importance"
 
     bounds: tuple[float, float] = (0.001, 0.25)
     loss_power: float = 1.0

@@ -23,7 +23,6 @@ from gradsieve.selection import Selector
 
 ResidualDtype = Literal["float32", "bfloat16"]
 _HIGH_DENSITY = 0.5
-Algorithm = Literal["topk", "group_topk", "laplace", "sampled", "layered", "importance"]
 
 
 class CommonSettings(TypedDict, total=False):
@@ -60,7 +59,7 @@ class CompressionConfig(ABC):
     Raises ConfigurationError, naming the field, its value and what is allowed.
     """
 
-    algorithm: ClassVar[Algorithm]
+    algorithm: ClassVar[str]
 
     density: float = 0.01
     min_elements: int = 10_000

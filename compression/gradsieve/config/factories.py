@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Unpack
 
 from gradsieve.config.adaptive import ImportanceConfig, LayeredConfig
-from gradsieve.config.base import CommonSettings
+from gradsieve.config.base import CommonSettings, CompressionConfig
 from gradsieve.config.constructors import NotACompressor, constructor
 from gradsieve.config.fixed import GroupTopKConfig, LaplaceConfig, SampledConfig, TopKConfig
+from gradsieve.config.registry import register, registered
 from gradsieve.losses import DEFAULT_RECORDER, LossRecorder
 
 
-class Compression(metaclass=NotACompressor):
-    """Makers of configurations, one per rule.
+class _Constructors(NotACompressor):
+    def __getattr__(self, name: str) -> Callable[..., CompressionConfig]:
+        """Return the constructor of an algorithm that was registered from elsewhere."""
+        return registered(name, self).make
+
+
+class Compression(metaclass=_Constructors):
+    """Constructors of configurations, one per rule; `gradsieve.config.registry` lists them.
 
     All take ``min_elements``, ``value_dtype``, ``warmup``, ``error_feedback``, ``momentum`` and
     ``clip_norm``, which :class:`gradsieve.CompressionConfig` explains, and raise ConfigurationError for a
@@ -23,6 +30,7 @@ class Compression(metaclass=NotACompressor):
     """
 
     @staticmethod
+    @register(title="top-k", kind="TopK")
     @constructor
     def topk(density: float = 0.01, **settings: Unpack[CommonSettings]) -> TopKConfig:
         """Return settings for exact top-k.
@@ -34,6 +42,7 @@ class Compression(metaclass=NotACompressor):
         return TopKConfig(density=density, **settings)
 
     @staticmethod
+    @register(title="group top-k", kind="GroupTopK")
     @constructor
     def group_topk(
         density: float = 0.01, *, group_size: int = 1024, **settings: Unpack[CommonSettings]
@@ -55,6 +64,7 @@ class Compression(metaclass=NotACompressor):
         return GroupTopKConfig(density=density, group_size=group_size, **settings)
 
     @staticmethod
+    @register(title="Laplace", kind="Laplace")
     @constructor
     def laplace(
         density: float = 0.01,
@@ -74,6 +84,7 @@ class Compression(metaclass=NotACompressor):
         return LaplaceConfig(density=density, band=band, **settings)
 
     @staticmethod
+    @register(title="sampled top-k", kind="Sampled")
     @constructor
     def sampled(
         density: float = 0.01,
@@ -96,6 +107,7 @@ class Compression(metaclass=NotACompressor):
         return SampledConfig(density=density, sample=sample, band=band, seed=seed, **settings)
 
     @staticmethod
+    @register(title="layered", kind="Layered")
     @constructor
     def layered(
         density: float = 0.01,
@@ -135,6 +147,7 @@ class Compression(metaclass=NotACompressor):
         )
 
     @staticmethod
+    @register(title="importance", kind="Importance")
     @constructor
     def importance(
         density: float = 0.01,

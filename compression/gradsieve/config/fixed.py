@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from gradsieve.config.base import Algorithm, CompressionConfig, require, require_band
+from gradsieve.config.base import CompressionConfig, require, require_band
 from gradsieve.density import is_count, is_fraction
 from gradsieve.selection import Selector
 from gradsieve.selectors import GroupTopKSelector, LaplaceSelector, SampledSelector, TopKSelector
@@ -15,7 +15,7 @@ from gradsieve.selectors import GroupTopKSelector, LaplaceSelector, SampledSelec
 class TopKConfig(CompressionConfig):
     """Exactly the k = ceil(density * N) largest entries of every tensor."""
 
-    algorithm: ClassVar[Algorithm] = "topk"
+    algorithm: ClassVar[str] = "topk"
 
     def selector(self) -> Selector:
         """Return the exact rule."""
@@ -29,7 +29,7 @@ class GroupTopKConfig(CompressionConfig):
     group_size: elements per group. 1 024 **(r)** makes 10 of 1 024 at a density of 0.01.
     """
 
-    algorithm: ClassVar[Algorithm] = "group_topk"
+    algorithm: ClassVar[str] = "group_topk"
 
     group_size: int = 1024
 
@@ -50,7 +50,7 @@ class LaplaceConfig(CompressionConfig):
         costs counting, wider lets the payload's size vary.
     """
 
-    algorithm: ClassVar[Algorithm] = "laplace"
+    algorithm: ClassVar[str] = "laplace"
 
     band: tuple[float, float] = (0.8, 1.25)
 
@@ -72,7 +72,7 @@ class SampledConfig(CompressionConfig):
     seed: which elements are looked at.
     """
 
-    algorithm: ClassVar[Algorithm] = "sampled"
+    algorithm: ClassVar[str] = "sampled"
 
     sample: float = 0.01
     band: tuple[float, float] = (0.8, 1.25)

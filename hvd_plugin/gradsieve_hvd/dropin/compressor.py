@@ -7,20 +7,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ParamSpec
+from functools import cache
+from typing import Any
 
 from torch import Tensor
 from torch.nn import Parameter
 
-import gradsieve
+from gradsieve.config import ALGORITHMS
 from gradsieve.config.constructors import NotACompressor, constructor, settings_of
+from gradsieve.config.registry import registered
 from gradsieve_hvd.engine.settings import Settings
 
 from . import horovod_internals
 from .adapter import HorovodAdapter
 from .context import HorovodContext
 
-P = ParamSpec("P")
 _FRAMES_TO_HOROVOD = 1
 
 
@@ -59,17 +60,22 @@ class HorovodCompressor(Settings):
         return ctx.adapter.finish(tensor, ctx)
 
 
-def _constructor(function: Callable[P, HorovodCompressor]) -> Callable[P, HorovodCompressor]:
-    """Decorate a constructor that takes what gradsieve's of the same name takes, and what Horovod needs."""
-    own = [field.name for field in dataclasses.fields(HorovodCompressor) if field.name != "config"]
-    return constructor(function, [*settings_of(getattr(gradsieve.Compression, function.__name__)), *own])
+class _Constructors(NotACompressor):
+    """Finds the constructor of every algorithm that is registered."""
+
+    def __getattr__(self, name: str) -> Callable[..., HorovodCompressor]:
+        return _constructor(registered(name, self).name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *ALGORITHMS})
 
 
-class Compression(metaclass=NotACompressor):
-    """Constructors of compressors for ``hvd.DistributedOptimizer(..., compression=...)``.
+class Compression(metaclass=_Constructors):
+    """Constructors of compressors for ``hvd.DistributedOptimizer(..., compression=...)``: ``topk``,
+    ``group_topk``, ``laplace``, ``sampled``, ``layered``, ``importance``, and what else is registered.
 
     All take what the constructors of `gradsieve.Compression` take (density, min_elements, value_dtype,
-    warmup, momentum, clip_norm, ...), and:
+    warmup, momentum, clip_norm, ...), where each is described, and:
 
     - ``grad_scaler``: the ``torch.amp.GradScaler`` in use, if any;
     - ``nonfinite``: default ``"raise"`` without and ``"propagate"`` with a scaler;
@@ -78,49 +84,18 @@ class Compression(metaclass=NotACompressor):
     - ``clip_global_norm``: default None.
     """
 
-    @staticmethod
-    @_constructor
-    def topk(density: float = 0.01, **settings: Any) -> HorovodCompressor:
-        """The largest magnitudes of each tensor, exactly ``ceil(density * elements)`` of them. See
-        `gradsieve.Compression.topk`.
-        """
-        return _horovod_compressor(gradsieve.Compression.topk, density, settings)
 
-    @staticmethod
-    @_constructor
-    def group_topk(density: float = 0.01, **settings: Any) -> HorovodCompressor:
-        """The largest magnitudes of each group of elements; converges clearly worse than the others. See
-        `gradsieve.Compression.group_topk`.
-        """
-        return _horovod_compressor(gradsieve.Compression.group_topk, density, settings)
+@cache
+def _constructor(name: str) -> Callable[..., HorovodCompressor]:
+    """Return a constructor that takes what gradsieve's of the same name takes, and what Horovod needs."""
+    make = ALGORITHMS[name].make
+    own = [field.name for field in dataclasses.fields(HorovodCompressor) if field.name != "config"]
 
-    @staticmethod
-    @_constructor
-    def laplace(density: float = 0.01, **settings: Any) -> HorovodCompressor:
-        """All magnitudes above an estimated threshold. See `gradsieve.Compression.laplace`."""
-        return _horovod_compressor(gradsieve.Compression.laplace, density, settings)
+    def made(density: float = 0.01, **settings: Any) -> HorovodCompressor:
+        return _horovod_compressor(make, density, settings)
 
-    @staticmethod
-    @_constructor
-    def sampled(density: float = 0.01, **settings: Any) -> HorovodCompressor:
-        """All magnitudes above a sample's threshold. See `gradsieve.Compression.sampled`."""
-        return _horovod_compressor(gradsieve.Compression.sampled, density, settings)
-
-    @staticmethod
-    @_constructor
-    def layered(density: float = 0.01, **settings: Any) -> HorovodCompressor:
-        """A threshold and a density per layer, which follow its gradients. See
-        `gradsieve.Compression.layered`.
-        """
-        return _horovod_compressor(gradsieve.Compression.layered, density, settings)
-
-    @staticmethod
-    @_constructor
-    def importance(density: float = 0.01, **settings: Any) -> HorovodCompressor:
-        """A density that follows the batches' losses and the network's delay. Compute the loss with
-        `gradsieve.cross_entropy`. See `gradsieve.Compression.importance`.
-        """
-        return _horovod_compressor(gradsieve.Compression.importance, density, settings)
+    made.__name__, made.__doc__ = name, make.__doc__
+    return constructor(made, [*settings_of(make), *own])
 
 
 def _horovod_compressor(constructor: Any, density: float, settings: dict[str, Any]) -> HorovodCompressor:

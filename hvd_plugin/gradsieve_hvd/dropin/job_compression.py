@@ -10,18 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gradsieve import ImportanceConfig, LayeredConfig
+from gradsieve.config import ALGORITHMS
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.control.contract import COMPRESSION
 
 from .compressor import Compression, HorovodCompressor
 
 MAKERS: Final[Mapping[str, Callable[..., HorovodCompressor]]] = {
-    "TopK": Compression.topk,
-    "GroupTopK": Compression.group_topk,
-    "Sampled": Compression.sampled,
-    "Laplace": Compression.laplace,
-    "Layered": Compression.layered,
-    "Importance": Compression.importance,
+    each.kind: getattr(Compression, each.name) for each in ALGORITHMS.values()
 }
 STOCK: Final = {"None": "none", "FP16": "fp16"}
 """Horovod's own: algorithm -> name in ``horovod.torch.Compression``."""

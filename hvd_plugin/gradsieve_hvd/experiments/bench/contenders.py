@@ -12,8 +12,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradsieve import Compression, codec
-from gradsieve.config import CompressionConfig
+from gradsieve import codec
+from gradsieve.config import ALGORITHMS, CompressionConfig
 from gradsieve_hvd.engine.compressed_layer import CompressedLayer
 
 _SAMPLE = 100  # DGC's: one element of a hundred
@@ -142,12 +142,10 @@ def contenders(elements: int, density: float) -> dict[str, Callable[[], Contende
         "sampled": Sampled,
         "reused": ReusedThreshold,
     }
-    rules: dict[str, CompressionConfig] = {
-        "laplace": Compression.laplace(density),
-        "group_topk": Compression.group_topk(density),
-        "topk": Compression.topk(density),
-        "layered": Compression.layered(density),
-        "sampled, ours": Compression.sampled(density),
+    rules = {
+        f"{each.name}, ours" if each.name in simple else each.name: each.make(density)
+        for each in ALGORITHMS.values()
+        if each.name != "importance"
     }
     return {name: partial(kind, elements, density) for name, kind in simple.items()} | {
         name: partial(Ours, config, elements) for name, config in rules.items()

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from gradsieve import Compression, CompressionConfig, DensityWarmup, MomentumCorrection
 from gradsieve.codec import ValueDtype
+from gradsieve.config import ALGORITHMS
 from gradsieve.config.base import CommonSettings
 from gradsieve_hvd.experiments.simulate.budget import at_equal_bytes
 from gradsieve_hvd.experiments.simulate.outcome import Outcome, train
@@ -29,11 +30,7 @@ _SECOND_MOMENT = 0.999
 DENSE, FIXED = "dense", "topk"
 ADAPTIVE = ("layered", "importance")
 METHODS: dict[str, Callable[..., CompressionConfig]] = {
-    FIXED: Compression.topk,
-    "group_topk": Compression.group_topk,
-    "laplace": Compression.laplace,
-    "sampled": Compression.sampled,
-    "layered": Compression.layered,
+    **{each.name: each.make for each in ALGORITHMS.values()},
     "importance": partial(Compression.importance, network_power=0),  # there is no network here
 }
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-SPARSE = ("topk", "group_topk", "laplace", "layered", "importance", "sampled")
+from gradsieve.config import ALGORITHMS
+
+SPARSE = tuple(ALGORITHMS)
 METHODS = ("dense", "fp16", *SPARSE)
 USUAL = ("dense", "fp16", "topk", "group_topk", "laplace")  # what the demo trains unless told otherwise
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .results import Summary
+from gradsieve.config import ALGORITHMS
 
-_METHOD_NAMES = {
-    "dense": "dense",
-    "fp16": "fp16",
-    "topk": "top-k",
-    "group_topk": "group top-k",
-    "laplace": "Laplace",
-    "sampled": "sampled top-k",
-}
+from .results import Summary
 
 _MARKERS = {
     "dense": "s",
@@ -39,7 +32,7 @@ def plot_accuracy(summaries: Sequence[Summary], conditions: str, path: Path) -> 
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         for summary in (summary for summary in summaries if summary.task == task):
             factor = 100.0 if summary.metric == "accuracy" else 1.0
-            label = _METHOD_NAMES.get(summary.method, summary.method)
+            label = _title(summary.method)
             marker = _MARKERS.get(summary.method, "o")
             (line,) = axes.plot(
                 summary.bytes_sent / 1e3, factor * summary.value, marker, markersize=9, label=label, alpha=0.7
@@ -75,7 +68,7 @@ def plot_step_time(summaries: Sequence[Summary], conditions: str, path: Path) ->
     figure = Figure(figsize=(5.2 * len(tasks), 3.6), layout="constrained")
     for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         shown = [summary for summary in summaries if summary.task == task]
-        labels = [_METHOD_NAMES.get(summary.method, summary.method) for summary in shown]
+        labels = [_title(summary.method) for summary in shown]
         compute = [1e3 * min(summary.compute_seconds, summary.step_seconds) for summary in shown]
         exchange = [1e3 * max(0.0, summary.exchange_seconds) for summary in shown]
         axes.barh(labels, compute, color="#8da0cb", label="computing alone")
@@ -90,3 +83,7 @@ def plot_step_time(summaries: Sequence[Summary], conditions: str, path: Path) ->
         axes.legend(loc="lower right", fontsize="small")
     figure.suptitle(conditions, fontsize="medium")
     figure.savefig(path, dpi=120)
+
+
+def _title(method: str) -> str:
+    return ALGORITHMS[method].title if method in ALGORITHMS else method
