@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,8 +23,6 @@ from gradsieve_hvd.transport.base import Transport
 from .momentum import TakenOverMomentum, is_to_be_taken_over
 from .paths import ExchangeName, path_named
 from .synchronizer import Synchronizer
-
-_numbers = itertools.count()
 
 
 class _Methods(torch.optim.Optimizer):
@@ -323,12 +320,10 @@ def _averages(op: Any) -> bool:
 
 
 def _chosen_transport(process_set: Any, timeout: float) -> Transport:
-    """Return a transport among Horovod's ranks that no other optimizer uses; all ranks make their optimizers
-    in the same order.
-    """
+    """Return a transport among Horovod's ranks; all of them make their optimizers in the same order."""
     import horovod.torch as hvd
 
     from gradsieve_hvd.transport.choose import choose_transport
 
     ranks = hvd.global_process_set if process_set is None else process_set
-    return choose_transport(ranks, timeout, f"optimizer.{next(_numbers)}").transport
+    return choose_transport(ranks, timeout).transport

@@ -25,27 +25,38 @@ class Chosen:
     why: str
 
 
-def choose_transport(process_set: Any, timeout: float = 300.0, name: str = "messages") -> Chosen:
-    """Return the best transport that all ranks of a process set have.
+class _Numbers:
+    """next: the lowest number that no transport of this process has had."""
+
+    next = 0
+
+
+def choose_transport(process_set: Any, timeout: float = 300.0) -> Chosen:
+    """Return the best transport that all ranks of a process set have, one that nobody else uses.
 
     All of them call it, after ``hvd.init()`` and before they start a thread that communicates.
 
     1. Each rank finds out why it cannot use mpi4py, and why not ``torch.distributed``: messages between two
        ranks are quicker than Horovod's collectives, of which each must wait for all ranks.
-    2. They tell each other, as all must use the same one.
+    2. They tell each other, as all must use the same one; and agree on a number, which tells transports apart
+       that are used at the same time: some may have made more of them, for other process sets or before a
+       reset of elastic training.
     3. Take the first that no rank objects to; else Horovod's collectives.
 
     Args:
         process_set: Horovod's, initialised, with this rank in it.
         timeout: how long a message may take, in seconds.
-        name: tells transports apart that are used at the same time; the same on all ranks.
 
     Raises:
         ExchangeError: a rank does not take part.
     """
     mine = {"mpi4py": _why_not_mpi(), "torch.distributed": _why_not_torch(process_set)}
     messages = HorovodMessages(process_set, timeout)
-    every = [json.loads(each) for each in messages.tell(json.dumps(mine).encode(), "transport").wait()]
+    said = json.dumps({"obstacles": mine, "number": _Numbers.next}).encode()
+    told = [json.loads(each) for each in messages.tell(said, "transport").wait()]
+    every = [each["obstacles"] for each in told]
+    number = max(each["number"] for each in told)
+    _Numbers.next = number + 1
     obstacles = {name: _obstacle(name, every) for name in mine}
     library = next((each for each, obstacle in obstacles.items() if not obstacle), "Horovod")
     why = "; ".join(f"not {each}: {obstacle}" for each, obstacle in obstacles.items() if obstacle)
@@ -53,13 +64,13 @@ def choose_transport(process_set: Any, timeout: float = 300.0, name: str = "mess
         why = f"it sends messages to single ranks ({why})"
     elif library == "mpi4py":
         why = "it sends to single ranks"
-    chosen = Chosen(_made(library, process_set, timeout, name), library, why)
+    chosen = Chosen(_made(library, process_set, timeout, number), library, why)
     if process_set.rank() == 0:
         _log.info("gradients travel by %s: %s", library, why)
     return chosen
 
 
-def _made(library: str, process_set: Any, timeout: float, name: str) -> Transport:
+def _made(library: str, process_set: Any, timeout: float, number: int) -> Transport:
     if library == "mpi4py":
         from .mpi import MpiTransport
 
@@ -70,7 +81,7 @@ def _made(library: str, process_set: Any, timeout: float, name: str) -> Transpor
         from .torch_distributed import TorchDistributedTransport
 
         return TorchDistributedTransport(dist.new_group(backend="gloo"), timeout)
-    return HorovodTransport(process_set, timeout, name)
+    return HorovodTransport(process_set, timeout, f"chosen.{number}")
 
 
 def _obstacle(name: str, every: list[dict[str, str]]) -> str:

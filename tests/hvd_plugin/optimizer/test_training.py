@@ -22,6 +22,7 @@ from training import (
 
 import gradsieve_hvd
 from gradsieve.errors import NonFiniteGradient
+from gradsieve_hvd.transport import choose
 
 EXCHANGES = ("allgather", "ring", "scatter")
 STEPS = 6
@@ -272,6 +273,18 @@ def test_two_optimizers_take_turns(hvd: Any) -> None:
         for optimizer in reversed(optimizers):
             optimizer.step()
     assert_equal_on_all_ranks(hvd, [*weights(generator), *weights(critic)])
+
+
+@on_ranks
+def test_ranks_that_have_made_unlike_numbers_of_transports_train_together(hvd: Any) -> None:
+    choose._Numbers.next += hvd.rank()  # for other process sets, or before a reset of elastic training
+    model = perceptron()
+    optimizer = gradsieve_hvd.DistributedOptimizer(sgd(model), model.named_parameters(), laplace())
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, step, hvd.rank()).backward()
+        optimizer.step()
+    assert_equal_on_all_ranks(hvd, weights(model))
 
 
 @on_ranks
