@@ -171,7 +171,7 @@ def test_a_changed_density_reaches_all_ranks_at_the_same_step(deployment, sample
     assert len({step for _, step in switches}) == 1, switches
     sample.wait(lambda: sample.status()["telemetry"]["densityPermille"] > 14, 120, "more is sent")
     conditions = {each["type"]: (each["status"], each["reason"]) for each in sample.status()["conditions"]}
-    assert conditions == IN_TRAINING
+    assert conditions == IN_TRAINING, sample.log()
     shown = columns(sample, "-o", "wide")
     assert int(shown["STEP"]) > 0
     assert shown["SLOWEST"] in {"a100-0", "a100-1", "t4-0", "t4-1"}
