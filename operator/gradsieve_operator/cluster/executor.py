@@ -20,7 +20,7 @@ from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.observer import Seen
 from gradsieve_operator.cluster.planning import Planning
-from gradsieve_operator.cluster.secrets import note_secrets
+from gradsieve_operator.cluster.secrets import note_secrets, whole_secrets
 from gradsieve_operator.decide import (
     Action,
     AvoidNode,
@@ -228,7 +228,8 @@ class Executor:
         if renews:
             _log.info("%s/%s: lost or damaged, made again: %s", job.namespace, job.name, ", ".join(lost))
             made = replace(made, authority=memory.held.bundle + made.authority)
-            secrets = resources.renewed_secrets(job, memory.secrets, lost, made, now)
+            whole = await whole_secrets(self._api, job, memory)
+            secrets = resources.renewed_secrets(job, whole, lost, made, now)
         else:
             secrets = resources.certificate_secrets(job, made)
         # Should a write fail, what is there is read before the next one.

@@ -24,7 +24,7 @@ class Memory:
         not_before: until then it is left alone, whatever is heard of it, of the monotonic clock.
         secrets_read_at: when all Secrets were last read or written, of the monotonic clock; None to have
             them read.
-        secrets: name -> Secret.
+        secrets: name -> Secret, its metadata; of the operator's own also what it holds.
         contents: name -> version of a Secret, and what is in it; None for a damaged one.
         held: what they hold together.
         context: of TLS, made from them.

@@ -36,6 +36,16 @@ async def read_secrets(api: Api, job: HorovodJob, memory: Memory) -> None:
     await note_secrets(job, memory, secrets)
 
 
+async def whole_secrets(api: Api, job: HorovodJob, memory: Memory) -> dict[str, Manifest]:
+    """Return the job's Secrets that are not lost, with all that they hold.
+
+    Raises:
+        ApiError: the server did not answer, or one of them has gone.
+    """
+    sound = [name for name in resources.secret_names(job) if name not in memory.held.lost]
+    return {name: await api.get(path("v1", "secrets", job.namespace, name)) for name in sound}
+
+
 async def note_secrets(job: HorovodJob, memory: Memory, secrets: Mapping[str, Manifest]) -> None:
     """Take note of the job's Secrets as the server has just shown them, all that there are."""
     for name, found in secrets.items():
@@ -45,8 +55,16 @@ async def note_secrets(job: HorovodJob, memory: Memory, secrets: Mapping[str, Ma
             contents = await asyncio.to_thread(resources.read_secret, job, name, found)
             memory.contents[name] = version, contents
     # Not before all are there: of some alone it would follow that the others are lost.
-    memory.secrets, memory.context, memory.secrets_read_at = dict(secrets), None, time.monotonic()
+    own = contract.operator_secret(job.name)
+    memory.secrets = {name: _kept(found, whole=name == own) for name, found in secrets.items()}
+    memory.context, memory.secrets_read_at = None, time.monotonic()
     memory.held = resources.held(job, {name: memory.contents[name][1] for name in secrets})
+
+
+def _kept(secret: Manifest, *, whole: bool) -> Manifest:
+    """Return what is remembered of a Secret: the keys of a thousand jobs' workers are no use to us."""
+    metadata = {name: value for name, value in secret["metadata"].items() if name != "managedFields"}
+    return {"metadata": metadata, **({"data": secret.get("data") or {}} if whole else {})}
 
 
 def operator_context(job: HorovodJob, memory: Memory) -> JobContext | None:
