@@ -306,3 +306,45 @@ async def test_what_has_failed_is_tried_again_at_once_when_what_it_failed_by_may
         queue.hasten()
         await asyncio.sleep(0.05)
     assert looks == [("a", "b")] * 2
+
+
+async def test_what_goes_on_in_a_moment_comes_before_what_is_only_looked_at_again():
+    order, begun = [], asyncio.Event()
+
+    async def work(key):
+        if key[1] == "first":
+            await begun.wait()
+            return None
+        order.append(key[1])
+        return 0.2 if order == ["starting"] else None
+
+    async with working(work, workers=1) as queue:
+        queue.add(("a", "starting"))
+        await until(lambda: order == ["starting"])
+        queue.add(("a", "first"))
+        await asyncio.sleep(0.3)
+        for number in range(5):
+            queue.recheck(("a", f"seen-{number}"))
+        queue.add(("a", "new"))
+        begun.set()
+        await until(lambda: len(order) == 8)
+    assert order == ["starting", "new", "starting", *(f"seen-{number}" for number in range(5))]
+
+
+async def test_who_asks_again_and_again_at_once_keeps_no_re_check_away(monkeypatch):
+    monkeypatch.setattr(module, "_OVERDUE_SECONDS", 0.1)
+    done = asyncio.Event()
+
+    async def work(key):
+        await asyncio.sleep(0.01)
+        if key[1] == "seen":
+            done.set()
+            return None
+        return 0.0
+
+    async with working(work, workers=1) as queue:
+        for number in range(20):
+            queue.add(("busy", str(number)))
+        await asyncio.sleep(0.3)
+        queue.recheck(("a", "seen"))
+        await asyncio.wait_for(done.wait(), 5)

@@ -14,8 +14,12 @@ Key = tuple[str, str]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 _BURST_SECONDS = 0.05
 _TURNS, _TURN_SECONDS = 4, 0.05
-_OVERDUE_SECONDS = 10.0
-"""A re-check that has waited for so long is news itself: its job may have lost what nobody has told of."""
+_EXPECTED_SECONDS = 3.0
+"""What is to be looked at again so soon is in the midst of something that has begun."""
+
+_LATE_SECONDS, _OVERDUE_SECONDS = 1.0, 10.0
+"""What is expected, or a re-check, that has waited for so long takes turns with news: its job may have lost
+what nobody has told of."""
 
 _log = logging.getLogger(__name__)
 
@@ -23,8 +27,8 @@ _log = logging.getLogger(__name__)
 class WorkQueue:
     """Calls ``work`` for keys that were added, at the latest when their time has come.
 
-    What has happened comes before what is only looked at again, so that a new job waits for no re-check of
-    a thousand others.
+    What has happened comes first, then what is expected to happen in a moment, and last what is only looked
+    at again: a new job waits for no re-check of a thousand others, nor does one whose start goes on.
 
     Args:
         work: does what is to be done for a key and returns after how many seconds it wants to be called again
@@ -37,6 +41,7 @@ class WorkQueue:
         self._work, self._workers, self._most = work, asyncio.Semaphore(workers), workers
         # In the order in which they came.
         self._news: dict[Key, None] = {}
+        self._expected: dict[Key, None] = {}
         self._rechecks: dict[Key, None] = {}
         self._arrived = asyncio.Event()
         self._after_overdue = False
@@ -53,6 +58,7 @@ class WorkQueue:
         if key in self._busy:
             self._again.add(key)
         else:
+            self._expected.pop(key, None)
             self._rechecks.pop(key, None)
             self._put(key, self._news)
 
@@ -63,7 +69,7 @@ class WorkQueue:
 
     def recheck(self, key: Key) -> None:
         """Have ``key`` worked on once nothing else is to be done, and in some seconds in any case."""
-        if key not in self._busy and key not in self._news:
+        if key not in self._busy and key not in self._news and key not in self._expected:
             self._cancel_timer(key)
             self._put(key, self._rechecks)
 
@@ -100,7 +106,7 @@ class WorkQueue:
 
     def depth(self) -> int:
         """Return how many keys are due and not worked on yet."""
-        return len(self._news) + len(self._rechecks)
+        return len(self._news) + len(self._expected) + len(self._rechecks)
 
     def crowded(self) -> bool:
         """Whether more keys are due than are worked on at a time."""
@@ -129,22 +135,36 @@ class WorkQueue:
 
     def _take(self) -> Key:
         """Return what comes next, which is busy from now on."""
-        line = self._news or self._rechecks
-        oldest = next(iter(self._rechecks), None)
-        overdue = oldest is not None and time.monotonic() - self._since[oldest] >= _OVERDUE_SECONDS
-        if overdue and not self._after_overdue:
-            line = self._rechecks
+        line = self._news or self._expected or self._rechecks
+        overdue = self._overdue()
+        if overdue is not None and not self._after_overdue:
+            line = overdue
         # In turn with news: where all re-checks are overdue, a new job must not wait for them either.
-        self._after_overdue = overdue and line is self._rechecks
+        self._after_overdue = line is overdue
         key = next(iter(line))
         del line[key]
         self._busy.add(key)
         # What has happened so far is seen now.
         if (timer := self._soon.pop(key, None)) is not None:
             timer.cancel()
-        if not self._news and not self._rechecks:
+        if not self.depth():
             self._arrived.clear()
         return key
+
+    def _overdue(self) -> dict[Key, None] | None:
+        """Return the line whose first key is furthest beyond the time that it may wait; None if none is."""
+        now, found, furthest = time.monotonic(), None, 1.0
+        for line, seconds in ((self._expected, _LATE_SECONDS), (self._rechecks, _OVERDUE_SECONDS)):
+            first = next(iter(line), None)
+            waited = 0.0 if first is None else (now - self._since[first]) / seconds
+            if waited >= furthest:
+                found, furthest = line, waited
+        return found
+
+    def _again_due(self, key: Key, seconds: float) -> None:
+        """Have ``key`` worked on again after it asked for that ``seconds`` ago."""
+        self._cancel_timer(key)
+        self._put(key, self._expected if seconds <= _EXPECTED_SECONDS else self._rechecks)
 
     async def _serve(self, key: Key) -> None:
         try:
@@ -158,8 +178,8 @@ class WorkQueue:
             self.add(key)
         elif again is not None:
             self._cancel_timer(key)
-            timer = asyncio.get_running_loop().call_later(max(again, 0.0), self.recheck, key)
-            self._timers[key] = timer
+            loop = asyncio.get_running_loop()
+            self._timers[key] = loop.call_later(max(again, 0.0), self._again_due, key, again)
 
     async def _attempt(self, key: Key) -> float | None:
         try:
