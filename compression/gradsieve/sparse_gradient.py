@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gradsieve.kernels.magnitude import all_finite
+from gradsieve.kernels import add_entries
+from gradsieve.kernels.magnitude import all_finite, largest_magnitude
 from gradsieve.selection import Selection
 
 
@@ -56,6 +58,11 @@ class SparseGradient:
         """Whether no value is NaN or infinity."""
         return all_finite(self.values)
 
+    @property
+    def largest(self) -> float:
+        """The largest magnitude among the values, on the CPU; 0 if there are none."""
+        return largest_magnitude(self.values)
+
     def selection(self) -> Selection:
         """Return the entries as the codec takes them; memory is shared."""
         return Selection(self.indices, self.values, 0.0)
@@ -73,6 +80,19 @@ class SparseGradient:
         ends = torch.tensor([start, stop], device=self.indices.device)
         first, last = torch.searchsorted(self.indices, ends).tolist()
         return SparseGradient(stop - start, self.indices[first:last] - start, self.values[first:last])
+
+    def split(self, sizes: Sequence[int]) -> list[SparseGradient]:
+        """Return the entries of consecutive tensors of so many elements each."""
+        starts = list(itertools.accumulate(sizes, initial=0))
+        bounds = torch.searchsorted(self.indices, torch.tensor(starts, device=self.indices.device)).tolist()
+        return [
+            SparseGradient(size, self.indices[first:last] - start, self.values[first:last])
+            for size, start, first, last in zip(sizes, starts, bounds, bounds[1:], strict=False)
+        ]
+
+    def add_into(self, total: Tensor, alpha: float = 1.0) -> None:
+        """Add ``alpha * values`` to ``total`` (fp32 [N], any device) in place."""
+        add_entries(total, self.indices.to(total.device), self.values.to(total.device), alpha)
 
     def plus(self, other: SparseGradient) -> SparseGradient:
         """Return the sum of two gradients of one tensor. Both orders give the same bits."""

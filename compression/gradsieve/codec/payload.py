@@ -10,6 +10,7 @@ from torch import Tensor
 from gradsieve.codec.header import Refusal
 from gradsieve.errors import PayloadError
 from gradsieve.kernels import add_entries
+from gradsieve.kernels.magnitude import largest_magnitude
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +42,7 @@ class Payload:
     @property
     def largest(self) -> float:
         """The largest magnitude among the values; 0 if there are none."""
-        values = self.values.numpy()  # torch's threads would go on spinning beside what comes next
-        return float(max(values.max(), -values.min())) if values.size else 0.0
+        return largest_magnitude(self.values)
 
     def add_into(self, total: Tensor, alpha: float = 1.0) -> None:
         """Add ``alpha * values`` to ``total`` (fp32 [N], any device) in place; a refusal adds nothing.
@@ -56,8 +56,7 @@ class Payload:
             )
         if self.refused:
             return
-        values = self.values.to(total.device)
         if self.indices is None:
-            total.add_(values, alpha=alpha)
+            total.add_(self.values.to(total.device), alpha=alpha)
         else:
-            add_entries(total, self.indices.to(total.device), values, alpha)
+            add_entries(total, self.indices.to(total.device), self.values.to(total.device), alpha)

@@ -47,6 +47,12 @@ def fixed_point_mean(largest: int, elements: int, total_of: Callable[[float], in
     return total_of(scale) / scale / elements
 
 
+def largest_magnitude(values: torch.Tensor) -> float:
+    """Return the largest magnitude among fp32 [K] on the CPU; 0 if there are none."""
+    numbers = values.numpy()  # torch's threads would go on spinning beside what comes next
+    return float(max(numbers.max(), -numbers.min())) if numbers.size else 0.0
+
+
 def all_finite(tensor: Tensor) -> bool:
     """Return whether no element of a floating-point tensor is NaN or infinite.
 

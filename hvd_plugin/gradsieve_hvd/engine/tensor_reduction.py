@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -124,16 +126,24 @@ class TensorReduction:
         self._reducer.end(state, gradient)
 
     def end_sum(
-        self, state: ParameterState, total: Tensor | None, rejected: SparseGradient, gradient: Tensor
+        self,
+        state: ParameterState,
+        summands: Sequence[SparseGradient] | None,
+        rejected: SparseGradient,
+        gradient: Tensor,
     ) -> None:
-        """Overwrite ``gradient`` with the sum or mean of all ranks, from their sum ``total`` (fp32 [N]); with
-        NaN if that is None, as a rank refused.
+        """Overwrite ``gradient`` with the sum or mean of all ranks, from what adds up to their sum; with NaN
+        if that is None, as a rank refused.
 
         rejected: what the way took of this rank's part, or of the sum; it returns to the residual.
         """
-        if total is not None and rejected.count and state.layer is not None:
+        if summands is None:
+            gradient.fill_(torch.nan)
+            self._reducer.end(state, gradient)
+            return
+        if rejected.count and state.layer is not None:
             state.layer.reclaim(rejected.to(gradient.device))
-        self._end_compressed(state, total, gradient)
+        self._add_up(state, summands, self._reducer.messages.size, gradient)
 
     def end_factored(
         self,
@@ -144,24 +154,18 @@ class TensorReduction:
         factor: Tensor,
         gradient: Tensor,
     ) -> None:
-        """Overwrite ``gradient`` as `end_sum` does.
+        """Overwrite ``gradient`` as `end_sum` does, from the sum ``total`` (fp32 [N]).
 
         rejected: fp32 [N], the new residual; None with a refusal. factor: to begin the next exchange with.
         """
-        if total is not None and rejected is not None:
-            layer.end(rejected.to(gradient.device), factor)
-        self._end_compressed(state, total, gradient)
-
-    def _end_compressed(self, state: ParameterState, total: Tensor | None, gradient: Tensor) -> None:
         if total is None:
             gradient.fill_(torch.nan)
         else:
+            if rejected is not None:
+                layer.end(rejected.to(gradient.device), factor)
             state.held = state.frozen and not bool(total.any())
-            factor = state.scale / (self._reducer.messages.size if self._reducer.averages else 1)
-            if gradient.dtype == total.dtype and gradient.device == total.device and gradient.is_contiguous():
-                torch.mul(total, factor, out=gradient.view(-1))
-            else:
-                gradient.copy_(total.mul_(factor).view(gradient.shape))
+            divisor = self._reducer.messages.size if self._reducer.averages else 1
+            gradient.copy_(total.mul_(state.scale / divisor).view(gradient.shape))
             if not all_finite(gradient):
                 self._reducer.nonfinite.add_overflow(state.name, gradient)
             self._reducer.clipping_watch.exchanged(state, gradient)
@@ -173,10 +177,19 @@ class TensorReduction:
         if refused:
             self._reducer.nonfinite.add_refusals(state.name, refused)
             gradient.fill_(torch.nan)  # a loss scaler must see it, and nothing may ever be trained with it
+            self._reducer.end(state, gradient)
         else:
-            state.held = state.frozen and not any(payload.count for payload in payloads)
-            divisor = len(payloads) if self._reducer.averages else 1
-            if not sum_into(gradient, payloads, state.scale / divisor):
-                self._reducer.nonfinite.add_overflow(state.name, gradient)
-            self._reducer.clipping_watch.exchanged(state, gradient)
+            self._add_up(state, payloads, len(payloads), gradient)
+
+    def _add_up(
+        self,
+        state: ParameterState,
+        summands: Sequence[Payload | SparseGradient],
+        ranks: int,
+        gradient: Tensor,
+    ) -> None:
+        state.held = state.frozen and not any(each.count for each in summands)
+        if not sum_into(gradient, summands, state.scale / (ranks if self._reducer.averages else 1)):
+            self._reducer.nonfinite.add_overflow(state.name, gradient)
+        self._reducer.clipping_watch.exchanged(state, gradient)
         self._reducer.end(state, gradient)

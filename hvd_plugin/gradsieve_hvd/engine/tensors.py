@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from gradsieve import Payload
+from gradsieve import Payload, SparseGradient
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels.magnitude import all_finite
 
@@ -40,12 +42,12 @@ def sparse_values(gradient: Tensor) -> Tensor:
     return gradient._values()  # noqa: SLF001 - values() asks for a sorted copy without repetitions
 
 
-def sum_into(gradient: Tensor, payloads: list[Payload], factor: float) -> bool:
-    """Overwrite ``gradient`` (any shape, strides, dtype) with ``factor`` times the sum of the payloads, in
-    the order of ranks.
+def sum_into(gradient: Tensor, summands: Sequence[Payload | SparseGradient], factor: float) -> bool:
+    """Overwrite ``gradient`` (any shape, strides, dtype) with ``factor`` times the sum of the summands, in
+    their order.
 
     Returns:
-        Whether all of it is finite. It is read for that only if the payloads' largest magnitudes could add up
+        Whether all of it is finite. It is read for that only if the summands' largest magnitudes could add up
         to more than its dtype holds.
     """
     in_place = gradient.dtype == torch.float32 and gradient.is_contiguous()
@@ -55,9 +57,9 @@ def sum_into(gradient: Tensor, payloads: list[Payload], factor: float) -> bool:
         else torch.empty(gradient.numel(), dtype=torch.float32, device=gradient.device)
     )
     total.zero_()
-    for payload in payloads:
-        payload.add_into(total, factor)
+    for summand in summands:
+        summand.add_into(total, factor)
     if not in_place:
         gradient.copy_(total.view(gradient.shape))
-    most = abs(factor) * sum(payload.largest for payload in payloads)
+    most = abs(factor) * sum(summand.largest for summand in summands)
     return most < 0.99 * torch.finfo(gradient.dtype).max or all_finite(gradient)

@@ -8,7 +8,7 @@ from gradsieve.codec import ValueDtype
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.transport.base import Transport, begin_allgather
 
-from .base import Coder, Exchanged, no_gradient, read, refusal, refused_block
+from .base import Coder, Exchanged, read, refusal, refused_block
 from .phases import phase
 
 
@@ -48,11 +48,7 @@ class AllgatherExchange:
         def finish() -> Exchanged:
             with phase("all-gather"):
                 blocks = [read(each, elements) for each in arriving()]
-            total = no_gradient(elements)
-            for block in blocks:
-                if block is None:
-                    return refusal(elements)
-                total[block.indices] += block.values
-            return Exchanged(total, rejected)
+            given = tuple(block for block in blocks if block is not None)
+            return Exchanged(given, rejected) if len(given) == len(blocks) else refusal(elements)
 
         return finish

@@ -19,18 +19,27 @@ from gradsieve_hvd.transport.base import Transport
 class Exchanged:
     """What came of an exchange.
 
-    total: fp32 [N] on the CPU, the sum over all ranks; the same bits on every rank.
+    summands: of N elements each, on the CPU; the sum over all ranks is their sum in this order. The same bits
+        on every rank.
     rejected: what this rank took away from the sum on the way, or rounding did; belongs into its residual.
-    refused: whether a rank refused to take part. Then ``total`` is zero, ``rejected`` is empty, and the step
-        must be rolled back.
+    refused: whether a rank refused to take part. Then there are no summands, ``rejected`` is empty, and the
+        step must be rolled back.
 
     Nothing is lost: the sum over all ranks of what they gave is ``total`` plus the sum of all ``rejected``,
     exactly where no sum of two fp32 numbers had to be rounded.
     """
 
-    total: Tensor
+    summands: tuple[SparseGradient, ...]
     rejected: SparseGradient
     refused: bool = False
+
+    @property
+    def total(self) -> Tensor:
+        """The sum over all ranks, fp32 [N] on the CPU; made anew each time."""
+        total = torch.zeros(self.rejected.elements, dtype=torch.float32, device="cpu")
+        for summand in self.summands:
+            summand.add_into(total)
+        return total
 
 
 class Exchange(Protocol):
@@ -115,11 +124,6 @@ def read(message: Tensor, elements: int) -> SparseGradient | None:
     return SparseGradient(elements, torch.arange(elements, device="cpu"), payload.values).without_zeros()
 
 
-def no_gradient(elements: int) -> Tensor:
-    """Return zeros (fp32 [N]) to add sums to, on the CPU, where payloads are decoded."""
-    return torch.zeros(elements, dtype=torch.float32, device="cpu")
-
-
 def refusal(elements: int) -> Exchanged:
     """Return what comes of an exchange in which a rank refused."""
-    return Exchanged(no_gradient(elements), SparseGradient.nothing(elements), refused=True)
+    return Exchanged((), SparseGradient.nothing(elements), refused=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradsieve.sparse_gradient import SparseGradient
 
-from .base import Exchanged, no_gradient, read, refusal
+from .base import Exchanged, read, refusal
 
 Bounds = tuple[int, ...]
 """Where blocks begin, and where the last one ends: P + 1 positions from 0 to N."""
@@ -46,14 +46,15 @@ def put_together(
     rejected: blocks with their first positions; those that begin at one position are added up.
     """
     elements = bounds[-1]
-    total = no_gradient(elements)
+    sums: list[tuple[int, SparseGradient]] = []
     for message, start, stop in zip(messages, bounds, bounds[1:], strict=False):
         block = read(message, stop - start)
         if block is None:
             return refusal(elements)
-        total[block.indices + start] = block.values
+        sums.append((start, block))
     by_start: dict[int, SparseGradient] = {}
     for start, block in rejected:
         if block.count:
             by_start[start] = by_start[start].plus(block) if start in by_start else block
-    return Exchanged(total, SparseGradient.joined(sorted(by_start.items(), key=lambda it: it[0]), elements))
+    taken = SparseGradient.joined(sorted(by_start.items(), key=lambda it: it[0]), elements)
+    return Exchanged((SparseGradient.joined(sums, elements),), taken)

@@ -110,15 +110,13 @@ class SparseBucket:
 
         return begin
 
-    def split(self, exchanged: Exchanged) -> list[tuple[str, Tensor, SparseGradient]]:
-        """Return each tensor's part of the total (a view) and of what was rejected."""
+    def split(self, exchanged: Exchanged) -> list[tuple[str, list[SparseGradient], SparseGradient]]:
+        """Return each tensor's part of the summands and of what was rejected."""
+        sizes = list(self.sizes.values())
+        rejected, *summands = (each.split(sizes) for each in (exchanged.rejected, *exchanged.summands))
         return [
-            (
-                name,
-                exchanged.total[start : start + self.sizes[name]],
-                exchanged.rejected.block(start, start + self.sizes[name]),
-            )
-            for name, start in self._starts()
+            (name, [summand[number] for summand in summands], rejected[number])
+            for number, name in enumerate(self.sizes)
         ]
 
     def discard(self) -> None:

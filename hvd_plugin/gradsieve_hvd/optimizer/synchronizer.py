@@ -335,10 +335,10 @@ class Synchronizer:
                 self._in_flight.end(state)
                 self._tensors.end_factored(state, state.factored, summed, left, factor, self._ready[name])
             return
-        for name, total, rejected in bucket.split(result):
+        for name, summands, rejected in bucket.split(result):
             state = self.reducer.states[name]
             self._in_flight.end(state)
-            self._tensors.end_sum(state, None if result.refused else total, rejected, self._ready[name])
+            self._tensors.end_sum(state, None if result.refused else summands, rejected, self._ready[name])
 
     @contextmanager
     def updating(self) -> Iterator[None]:
