@@ -10,6 +10,7 @@ import atexit
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
@@ -53,6 +54,7 @@ class MpiTransport:
 
     Raises:
         ConfigurationError: MPI does not allow calls from several threads at once.
+        ExchangeError: another rank did not make it in time, or has ended MPI meanwhile.
 
     rank, size: see `Transport`.
     """
@@ -70,6 +72,11 @@ class MpiTransport:
         self._unfinished: dict[int, object] = {}  # MPI still writes to, or reads from, their memory
         # Horovod registers its shutdown when it is initialised, and what was registered last comes first.
         atexit.register(self._end)
+        # Its shutdown on another rank ends MPI here at any moment, which deletes this first.
+        MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=_mpi_ends), weakref.ref(self))
+        # A rank that went on to that shutdown at once would leave others in `Create_group` forever.
+        together = self._ask(self._comm.Ibarrier, "making the transport")
+        self._wait(together.Test, "not all ranks have made the transport")
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """Send to one rank and return what another one has sent at the same time.
@@ -125,6 +132,12 @@ class MpiTransport:
         self._over = self._over or f"rank {self.rank}: the transport was closed, the program ends"
         with self._calls:
             atexit.unregister(self._end)
+
+    def mpi_ends(self) -> None:
+        """Let no further call reach MPI, which would end the process; return when none is within it."""
+        self._over = self._over or f"rank {self.rank}: MPI has ended; exchange before hvd.shutdown()"
+        with self._calls:
+            pass
 
     def _end(self) -> None:
         """Wait until all ranks end, unless this one is within an exchange; then close."""
@@ -193,10 +206,13 @@ class MpiTransport:
         return found
 
     def _require_open(self) -> None:
-        if not self._over and MPI.Is_finalized():
-            self._over = f"rank {self.rank}: MPI has ended; exchange before hvd.shutdown()"
         if self._over:
             raise ExchangeError(self._over)
+
+
+def _mpi_ends(_comm: MPI.Comm, _keyval: int, transport: weakref.ref[MpiTransport]) -> None:
+    if (found := transport()) is not None:
+        found.mpi_ends()
 
 
 def world() -> tuple[int, int]:

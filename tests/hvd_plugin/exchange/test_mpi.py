@@ -120,6 +120,7 @@ from gradsieve.errors import ExchangeError
 from gradsieve_hvd.transport.mpi import MpiTransport
 
 transport = MpiTransport()
+hvd.barrier()
 hvd.shutdown()
 try:
     transport.send_receive(torch.zeros(8, dtype=torch.uint8), 1 - transport.rank, 1 - transport.rank)
