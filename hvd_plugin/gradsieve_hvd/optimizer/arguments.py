@@ -1,0 +1,118 @@
+"""The arguments of `DistributedOptimizer`: checked, and made into what the rest of the package takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.nn import Parameter
+
+import gradsieve
+from gradsieve.config.base import is_positive
+from gradsieve.density import is_count
+from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.settings import Settings
+
+
+def settings_from(compression: Any) -> Settings:
+    """Return the settings that ``compression=`` stands for.
+
+    Raises:
+        ConfigurationError: it is not one of `gradsieve_hvd.Compression`.
+    """
+    if compression is None:
+        return Settings(config=gradsieve.Compression.laplace())
+    if not isinstance(compression, Settings):
+        raise ConfigurationError(
+            f"compression={compression!r}: expected one of gradsieve_hvd.Compression, such as "
+            "gradsieve_hvd.Compression.laplace(density=0.01)"
+        )
+    return compression
+
+
+def named_from(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None
+) -> list[tuple[str, Parameter]]:
+    """Return the optimizer's parameters with their names.
+
+    Raises:
+        ConfigurationError: a name comes twice, or a parameter has none.
+    """
+    own = {
+        parameter: f"parameter.{i}.{j}"
+        for i, group in enumerate(optimizer.param_groups)
+        for j, parameter in enumerate(group["params"])
+    }
+    if named_parameters is None:
+        return [(name, parameter) for parameter, name in own.items()]
+    given = list(named_parameters)
+    names = [name for name, _ in given]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigurationError(f"named_parameters: names must be unique, and {', '.join(twice)} are not")
+    known = {parameter for _, parameter in given}
+    missing = [tuple(parameter.shape) for parameter in own if parameter not in known]
+    if missing:
+        raise ConfigurationError(
+            f"named_parameters: {len(missing)} of the optimizer's parameters have no name, the first of "
+            f"shape {missing[0]}. Pass model.named_parameters() with every parameter of the optimizer."
+        )
+    return [(name, parameter) for name, parameter in given if parameter in own]
+
+
+def group_numbers(groups: Any, named: list[tuple[str, Parameter]]) -> dict[str, int]:
+    """Return the number of each parameter's group, by name; those in no group are left out.
+
+    Raises:
+        ConfigurationError: ``groups`` is neither a number nor lists of the optimizer's parameters, or one is
+            in two of them.
+    """
+    if groups is None:
+        return {}
+    if is_count(groups, 1):
+        return {name: number * groups // len(named) for number, (name, _) in enumerate(named)}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in named}
+    numbered: dict[str, int] = {}
+    for number, group in enumerate(groups if isinstance(groups, list | tuple) else [groups]):
+        for each in group if isinstance(group, list | tuple) else [group]:
+            name = names.get(each) if isinstance(each, torch.Tensor) else None
+            if name is None or name in numbered:
+                problem = "which is in two groups" if name else "which is not a parameter of the optimizer"
+                raise ConfigurationError(
+                    f"groups: found {name or type(each).__name__!r}, {problem}; expected a number of groups, "
+                    "or lists of parameters"
+                )
+            numbered[name] = number
+    return numbered
+
+
+def require_predivide_factor(factor: Any, *, averages: bool) -> None:
+    """Check ``gradient_predivide_factor=``.
+
+    Raises:
+        ConfigurationError: it is not positive, or nothing is divided.
+    """
+    if not is_positive(factor):
+        raise ConfigurationError(f"gradient_predivide_factor={factor!r}: expected a positive number")
+    if factor != 1.0 and not averages:
+        raise ConfigurationError(
+            f"gradient_predivide_factor={factor!r} splits the division of a mean, and op=Sum divides nothing"
+        )
+
+
+def is_average(op: Any) -> bool:
+    """Return whether ``op=`` means a mean, rather than a sum.
+
+    Raises:
+        ConfigurationError: it means neither.
+    """
+    if isinstance(op, str) and op in ("average", "sum"):
+        return op == "average"
+    import horovod.torch as hvd
+
+    if op not in (hvd.Average, hvd.Sum):
+        raise ConfigurationError(
+            f"op={op!r}: sparse gradients can be averaged or summed. Use op=hvd.Average or op=hvd.Sum"
+        )
+    return bool(op == hvd.Average)

@@ -1,0 +1,130 @@
+"""What a class derived from that of the user's optimizer has instead of its methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.supported import refuse_closure
+
+from .joined_rank import join
+from .synchronizer import Synchronizer
+
+
+class DistributedMethods(torch.optim.Optimizer):
+    """Horovod's methods, and torch's as a distributed optimizer has them; the class below is the user's.
+
+    synchronizer: sums the gradients. should_synchronize: whether ``step()`` has it do so.
+    """
+
+    synchronizer: Synchronizer
+    should_synchronize: bool
+
+    def synchronize(self) -> None:
+        """Wait until all gradients are the mean (or sum) over ranks; see `Synchronizer.synchronize`."""
+        self.synchronizer.synchronize()
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Have ``step()`` not call ``synchronize()``, which the caller has done::
+
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        """
+        self.should_synchronize = False
+        try:
+            yield
+        finally:
+            self.should_synchronize = True
+
+    def step(self, closure: None = None) -> Any:  # type: ignore[override]
+        """Synchronize, then make the update.
+
+        Raises:
+            ConfigurationError: there is a closure.
+            NonFiniteGradient: on all ranks, if a gradient was not finite on one; nothing was changed.
+            ExchangeError: a rank did not answer.
+        """
+        refuse_closure((self, closure), {})
+        if self.should_synchronize:
+            self.synchronize()
+        with self.synchronizer.updating():
+            return super(type(self), self).step()
+
+    def join(self) -> int:
+        """Call it when this rank's data have run out: it helps the others on until theirs have, too.
+
+        Until then this rank takes part with nothing; sums go on being divided by all ranks. Its residual
+        waits for its next gradient. At the end it takes over the weights and the state of the rank that
+        called it last.
+
+        Returns:
+            that rank's number.
+
+        Raises:
+            ConfigurationError: gradients are being exchanged.
+            NonFiniteGradient: on all ranks; those that go on join again, or train on.
+            ExchangeError: a rank did not take its next step in time.
+        """
+        return join(self.synchronizer, self)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients.
+
+        Raises:
+            AssertionError: they are being exchanged.
+        """
+        if self.synchronizer.in_round:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(): the gradients are being exchanged."
+            )
+        super(type(self), self).zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, on all ranks the same; they get names from their position.
+
+        Raises:
+            ConfigurationError: gradients are being exchanged.
+        """
+        if self.synchronizer.in_round:
+            raise ConfigurationError(
+                "add_param_group() was called between backward() and synchronize(), while gradients are "
+                "exchanged. Add parameters between two steps."
+            )
+        super(type(self), self).add_param_group(param_group)
+        i = len(self.param_groups) - 1
+        for j, parameter in enumerate(self.param_groups[i]["params"]):
+            self.synchronizer.add(f"added.{i}.{j}", parameter)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Accumulate so many backward passes before gradients are exchanged; between two steps."""
+        self.synchronizer.passes = passes
+
+
+METHODS = (
+    "add_param_group",
+    "join",
+    "set_backward_passes_per_step",
+    "skip_synchronize",
+    "step",
+    "synchronize",
+    "zero_grad",
+)
+# Else torch would wrap it, and the user's step hooks ran twice.
+DistributedMethods.step.hooked = True  # type: ignore[attr-defined]
+
+
+def derived(plain: type[torch.optim.Optimizer]) -> type:
+    """Return a class with `DistributedMethods` directly above ``plain``.
+
+    It says that it is Horovod's: then ``hvd.broadcast_optimizer_state()`` initialises state by the step of
+    the class below, rather than by one that would wait for all ranks.
+    """
+    methods = {name: vars(DistributedMethods)[name] for name in METHODS}
+    return type(plain.__name__, (plain,), {**methods, "__module__": "horovod.torch.optimizer"})
