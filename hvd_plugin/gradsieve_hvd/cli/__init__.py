@@ -34,6 +34,7 @@ _SUBCOMMANDS = {
         "Put the papers' headline claims to the test.",
     ),
     "run": ("gradsieve_hvd.launcher.command", "Run a command on several ranks, also on emulated links."),
+    "simulate": ("gradsieve_hvd.experiments.simulate.command", "Compare parallel modes on a virtual clock."),
     # By name only, as all that plug-in and operator share.
     "submit": ("gradsieve_operator.client.submit_command", "Train a program on a Kubernetes cluster."),
     "top": ("gradsieve_operator.client.top_command", "Watch the jobs of a Kubernetes cluster."),

@@ -52,7 +52,7 @@ class CharacterModel:
     def __init__(self, settings: CharacterModelSettings = FULL) -> None:
         self._settings = settings
         self.name = settings.name
-        text = _standard_library_text()
+        text = standard_library_text()
         codes = torch.tensor(list(text.encode("ascii", "replace")), dtype=torch.uint8)
         held_out = len(codes) // 20
         self._train, self._test = codes[:-held_out], codes[-held_out:]
@@ -81,7 +81,7 @@ class CharacterModel:
         return float(_window_loss(model, self._test, starts, DEFAULT_RECORDER))
 
 
-def _standard_library_text() -> str:
+def standard_library_text() -> str:
     """The first 4 million characters of the standard library's modules, in the order of their names."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     parts: list[str] = []

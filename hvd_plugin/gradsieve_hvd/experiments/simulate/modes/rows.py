@@ -1,0 +1,141 @@
+"""Tune a mode, measure it with seeds of its own, and compare modes by pairs of seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from gradsieve_hvd.server.modes import MODES, DynamicAdaptive, Mode, SharesBySpeed
+
+from .run import Cluster, Run, Setting
+from .stragglers import SCENARIOS
+from .tasks import MODE_TASKS, ModeTask
+from .tuning import tune
+
+SIMULATED: Mapping[str, Mode] = MappingProxyType(
+    dict(MODES) | {"dasp-shares": DynamicAdaptive(shares=SharesBySpeed())}
+)
+BASELINES = ("synchronous", "asp", "ssp", "dssp")
+_RESAMPLES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one row is about. setting: learning rate and momentum; None tunes them."""
+
+    task: str
+    workers: int
+    scenario: str
+    mode: str
+    density: float
+    seeds: int
+    tuning_seeds: int
+    horizon: float
+    setting: Setting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A cell with its setting, and what every seed came to; infinite seconds: the target was not reached."""
+
+    cell: Cell
+    setting: Setting
+    seconds: list[float]
+    waiting_share: float
+    staleness_mean: float
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of the JSON file; times are null if a seed did not reach the target."""
+        reached = all(map(math.isfinite, self.seconds))
+        low, high = interval(self.seconds) if reached else (None, None)
+        chosen = ("task", "workers", "scenario", "mode", "density", "seeds")
+        cell = dataclasses.asdict(self.cell)
+        return {name: cell[name] for name in chosen} | {
+            "seconds": float(np.mean(self.seconds)) if reached else None,
+            "low": low,
+            "high": high,
+            "learning_rate": self.setting.learning_rate,
+            "momentum": self.setting.momentum,
+            "waiting_share": self.waiting_share,
+            "staleness_mean": self.staleness_mean,
+        }
+
+
+def measure(cell: Cell) -> Measured:
+    """Tune unless the cell brings a setting, then run every seed; a seed's delays and samples are the same in
+    all modes.
+    """
+    task, mode = _task(cell.task), SIMULATED[cell.mode]
+    cluster = Cluster(SCENARIOS[cell.scenario], cell.workers, cell.density, cell.horizon)
+    setting = cell.setting or tune(task, mode, cluster, cell.tuning_seeds)
+    results = [Run(task, mode, cluster, [setting], seed).play() for seed in range(cell.seeds)]
+    return Measured(
+        cell,
+        setting,
+        [each.seconds[0] for each in results],
+        float(np.mean([each.waiting_share for each in results])),
+        float(np.mean([each.staleness_mean for each in results])),
+    )
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the mean."""
+    return _percentiles(_resampled(np.asarray(values)).mean(axis=1))
+
+
+def change(seconds: Sequence[float], against: Sequence[float]) -> tuple[float, float, float]:
+    """Return by how much less or more time than ``against`` it took, as a fraction of that, and its 95 %
+    bootstrap interval; seeds are paired.
+    """
+    pairs = np.stack([np.asarray(seconds), np.asarray(against)], axis=1)
+    means = _resampled(pairs).mean(axis=1)
+    low, high = _percentiles(means[:, 0] / means[:, 1] - 1)
+    return float(pairs[:, 0].mean() / pairs[:, 1].mean() - 1), low, high
+
+
+def comparisons(measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Return each `dasp` against the best of BSP, ASP, SSP and DSSP where it was measured with them."""
+    found = []
+    for dasp in (each for each in measured if each.cell.mode.startswith("dasp")):
+        beside = [each for each in measured if _place(each) == _place(dasp) and each.cell.mode in BASELINES]
+        reached = [each for each in beside if all(map(math.isfinite, each.seconds))]
+        if not reached or not all(map(math.isfinite, dasp.seconds)):
+            continue
+        best = min(reached, key=lambda each: float(np.mean(each.seconds)))
+        less, low, high = change(dasp.seconds, best.seconds)
+        names = {"scenario": dasp.cell.scenario, "workers": dasp.cell.workers, "density": dasp.cell.density}
+        found.append(
+            names
+            | {"mode": dasp.cell.mode, "against": best.cell.mode, "change": less, "low": low, "high": high}
+        )
+    return found
+
+
+def _place(measured: Measured) -> tuple[str, int, str, float]:
+    cell = measured.cell
+    return cell.task, cell.workers, cell.scenario, cell.density
+
+
+@lru_cache
+def _task(name: str) -> ModeTask:
+    return MODE_TASKS[name]()
+
+
+def _resampled(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    random = np.random.default_rng(0)
+    chosen: np.ndarray[Any, np.dtype[np.float64]] = values[
+        random.integers(len(values), size=(_RESAMPLES, len(values)))
+    ]
+    return chosen
+
+
+def _percentiles(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float]:
+    low, high = np.percentile(values, (2.5, 97.5))
+    return float(low), float(high)

@@ -1,0 +1,112 @@
+"""How long workers compute and how long messages travel: played, the same for every mode of a seed.
+
+The unit of time is what a nominal batch takes on a nominal worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+_SCATTER = 0.05  # of the logarithm of every iteration's duration
+_SPELL = 15.0
+_SPELLS = 10_000
+_SPEEDS = (1, 1, 2, 4)  # of GPUs
+_SPARSE_ENTRY = 1.5  # an index and a value against a value
+
+Factor = Callable[[int, int, float, np.random.Generator], float]
+"""Slowness by rank, number of workers, time, and randomness of this rank's iteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cluster.
+
+    factor: slowness of computing. slow_link: time that a dense message to or from the last rank takes.
+    server_link: time that a dense message occupies the server's link, in one direction.
+    """
+
+    says: str
+    factor: Factor
+    slow_link: float = 0.0
+    server_link: float = 0.0
+
+
+def _even(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
+    return 1.0
+
+
+def _last(slowness: float) -> Factor:
+    def factor(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
+        return slowness if rank == workers - 1 else 1.0
+
+    return factor
+
+
+def _transient(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
+    return 3.0 if random.random() < 0.2 else 1.0
+
+
+def _mixed(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
+    return float(np.mean(_SPEEDS)) / _SPEEDS[rank % len(_SPEEDS)]
+
+
+def _wandering(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
+    # Who is slow in a spell is a property of the spell: the same for all; seeds start elsewhere.
+    spell = int(time / _SPELL) % _SPELLS
+    return 4.0 if np.random.default_rng(spell).integers(workers) == rank else 1.0
+
+
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
+    {
+        "even": Scenario("all alike", _even),
+        "slow2": Scenario("one worker needs twice as long", _last(2.0)),
+        "slow4": Scenario("one worker needs four times as long", _last(4.0)),
+        "wander": Scenario("one worker at a time needs four times as long, for 15 units", _wandering),
+        "transient": Scenario("a fifth of all iterations takes three times as long", _transient),
+        "mixed": Scenario("GPUs of speeds 1:1:2:4", _mixed),
+        "link": Scenario("a dense message to or from one worker takes one unit", _even, slow_link=1.0),
+        "server": Scenario("a dense message occupies the server's link for 0.15", _even, server_link=0.15),
+    }
+)
+
+
+class Delays:
+    """Draws one run's delays.
+
+    Args:
+        density: of pushes; replies travel dense.
+    """
+
+    def __init__(self, scenario: Scenario, workers: int, seed: int, density: float) -> None:
+        self._scenario, self._workers = scenario, workers
+        self._push_size = min(_SPARSE_ENTRY * density, 1.0)
+        self._random = [np.random.default_rng((seed, rank, 1)) for rank in range(workers)]
+        self._shift = float(np.random.default_rng((seed, 2)).uniform(0, _SPELL * _SPELLS))
+        self._inbound = self._outbound = 0.0
+
+    def computing(self, rank: int, time: float, share: float) -> float:
+        """Return the seconds of a batch that begins now."""
+        random = self._random[rank]
+        noise = float(np.exp(_SCATTER * random.standard_normal()))
+        return share * noise * self._scenario.factor(rank, self._workers, time + self._shift, random)
+
+    def push_arrival(self, rank: int, time: float) -> float:
+        """Return when a push that is ready now has arrived; calls in the order of time."""
+        sent = time + self._push_size * self._link(rank)
+        if not self._scenario.server_link:
+            return sent
+        self._inbound = max(self._inbound, sent) + self._push_size * self._scenario.server_link
+        return self._inbound
+
+    def reply_arrival(self, rank: int, time: float) -> float:
+        """Return when a reply that is sent now has arrived; calls in the order of time."""
+        if self._scenario.server_link:
+            time = self._outbound = max(self._outbound, time) + self._scenario.server_link
+        return time + self._link(rank)
+
+    def _link(self, rank: int) -> float:
+        return self._scenario.slow_link if rank == self._workers - 1 else 0.0
