@@ -15,6 +15,7 @@ from gradsieve_hvd.launcher.output import OutputFilter
 from gradsieve_hvd.launcher.processes import send
 from gradsieve_hvd.launcher.ranks import Setting, shell_status, source, spawn
 from gradsieve_hvd.launcher.streams import Source
+from gradsieve_hvd.launcher.torch_environment import rank_numbers
 
 
 def slot_environment(rank: int, job: Job, port: int) -> dict[str, str]:
@@ -88,7 +89,8 @@ class GlooRanks:
         self._failure = ""
         self._ranks: dict[int, int] = {}
         for rank in range(job.ranks):
-            child = spawn(_on_host(rank, job, command), defaults | slot_environment(rank, job, port))
+            own = slot_environment(rank, job, port) | rank_numbers(rank, job)
+            child = spawn(_on_host(rank, job, command), defaults | own)
             self._ranks[child.pid] = rank
             prefix = f"[{rank}] ".encode() if job.tag_output else b""
             self.sources += [

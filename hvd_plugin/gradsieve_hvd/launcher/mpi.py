@@ -101,7 +101,6 @@ def rank_environment(
     if job.link is not None:
         # NCCL and Gloo would otherwise look for a network of the machine, or go around the link.
         defaults |= {
-            "GLOO_SOCKET_IFNAME": INTERFACE,
             "HOROVOD_GLOO_IFACE": INTERFACE,
             "NCCL_SOCKET_IFNAME": INTERFACE,
             "NCCL_P2P_DISABLE": "1",

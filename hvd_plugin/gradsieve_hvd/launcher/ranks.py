@@ -18,6 +18,7 @@ from gradsieve_hvd.launcher.mpi import find_program, held, mpirun_arguments
 from gradsieve_hvd.launcher.output import OutputFilter
 from gradsieve_hvd.launcher.processes import send
 from gradsieve_hvd.launcher.streams import Sink, Source
+from gradsieve_hvd.launcher.torch_environment import numbered
 
 
 class Setting(NamedTuple):
@@ -106,7 +107,7 @@ class MpiRanks:
         script.write_text(f'exec {shlex.quote(sys.executable)} -I -S {shlex.quote(agent.__file__)} "$@"\n')
         arguments = mpirun_arguments(job, cores=setting.cores, folder=setting.folder, agent=script)
         mpirun = find_program("mpirun", setting.environment.get("PATH"))
-        child = spawn([mpirun, *arguments, *held(command)], setting.environment)
+        child = spawn([mpirun, *arguments, *numbered(held(command))], setting.environment)
         self._pid = child.pid
         self.sources = [
             source(child.stdout, setting.out, OutputFilter(job.tag_output)),

@@ -16,6 +16,7 @@ from gradsieve_hvd.launcher.mpi import rank_environment
 from gradsieve_hvd.launcher.python_command import rank_command
 from gradsieve_hvd.launcher.ranks import MpiRanks, Ranks, Setting
 from gradsieve_hvd.launcher.streams import Sink
+from gradsieve_hvd.launcher.torch_environment import free_port, torch_environment
 
 if TYPE_CHECKING:
     from gradsieve_hvd.launcher.link import EmulatedLink
@@ -43,6 +44,7 @@ def start(job: Job, folder: Path, stacks: Path, out: Sink, err: Sink) -> tuple[R
     link = None if job.link is None else _emulated_link(job.ranks, job.link.rate)
     cores = len(os.sched_getaffinity(0))
     environment = rank_environment(job, os.environ, cores=cores, root=os.geteuid() == 0, stacks=stacks)
+    environment |= torch_environment(job, os.environ, free_port(job))
     if link is not None:
         environment[agent.HOSTS_VARIABLE] = json.dumps(link.namespaces())
     return _ranks(job, command, Setting(environment, cores, folder, out, err)), link
