@@ -9,6 +9,7 @@ import click
 from gradsieve.errors import GradsieveError
 
 _SUBCOMMANDS = {
+    "advise": ("gradsieve_hvd.experiments.advise.command", "Say which path is likely to be fastest."),
     "agent": ("gradsieve_hvd.control.agent_command", "Run ranks on this host for a coordinator."),
     "bench": ("gradsieve_hvd.experiments.bench.command", "Measure selecting and encoding on this machine."),
     "build-horovod": (

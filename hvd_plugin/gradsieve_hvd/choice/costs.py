@@ -1,0 +1,151 @@
+"""How long a bucket takes by each path: a model of messages on a link and of work on this machine.
+
+::
+
+    seconds = work: select, encode, decode, add  +  wire: rounds * start-up + bytes / bandwidth
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gradsieve.codec import ValueDtype
+from gradsieve_hvd.exchange import messages_sent
+from gradsieve_hvd.exchange.messages_sent import Supports, bytes_of, dense_bytes, entries_of
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What carries a rank's messages.
+
+    start_up_seconds: from sending until what is empty has arrived. bytes_per_second: in either direction.
+    """
+
+    start_up_seconds: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRates:
+    """Seconds that one core of this machine takes, see `gradsieve_hvd.choice.machine`.
+
+    select, add, narrow, factor: per element of the bucket: to accumulate and select; to add two fp32 numbers;
+    to round to 16 bits and back; to go through all steps of a factorisation, for one column of the factors.
+    encode, decode: per entry.
+    """
+
+    select: float
+    encode: float
+    decode: float
+    add: float
+    narrow: float
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A bucket, as far as time depends on it.
+
+    entries: that a rank selects. hot: share of all elements that selections lie in, from ``density`` (all
+    ranks select the same) to 1 (independently); see `Supports`. factor_values: of both factors of all its
+    matrices together; 0 if none travels by factors. columns: of the factors.
+    """
+
+    elements: int
+    entries: float
+    value_dtype: ValueDtype = "float32"
+    hot: float = 1.0
+    factor_values: int = 0
+    columns: int = 4
+
+    def supports(self) -> Supports:
+        """Return how the ranks' selections overlap."""
+        return Supports(self.elements, self.entries, max(self.entries, self.hot * self.elements))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one bucket by one path, for one rank.
+
+    work_seconds: of a core. wire_seconds: until everything has arrived. wire_bytes: sent.
+    """
+
+    work_seconds: float
+    wire_seconds: float
+    wire_bytes: float
+
+    @property
+    def seconds(self) -> float:
+        """Of a bucket whose exchange is waited for."""
+        return self.work_seconds + self.wire_seconds
+
+
+_Model = Callable[[Load, int, Link, WorkRates], Cost]
+
+
+def predict(path: str, load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
+    """Return what a bucket costs by a path, one of `PATHS`.
+
+    1. Bytes are those of `gradsieve_hvd.exchange.messages_sent`.
+    2. Every round of messages that must wait for the one before costs a start-up.
+    3. Work is counted in elements and entries, and is the work of one rank that has a core to itself.
+    """
+    return PATHS[path](load, ranks, link, rates)
+
+
+def _cost(work: float, rounds: int, sent: float, link: Link) -> Cost:
+    return Cost(work, rounds * link.start_up_seconds + sent / link.bytes_per_second, sent)
+
+
+def _around(ranks: int) -> int:
+    """Return the rounds of a reduce-scatter and an all-gather around a ring."""
+    return 2 * (ranks - 1)
+
+
+def _dense(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
+    added = load.elements * (ranks - 1) / ranks
+    return _cost(rates.add * added, _around(ranks), dense_bytes(load.elements, ranks), link)
+
+
+def _half(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
+    whole = _dense(load, ranks, link, rates)
+    narrowed = load.elements * (1 + (ranks - 1) / ranks)  # every hop of a sum rounds it again
+    work = whole.work_seconds + rates.narrow * narrowed
+    return _cost(work, _around(ranks), dense_bytes(load.elements, ranks, bytes_per_value=2), link)
+
+
+def _lowrank(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
+    work = rates.factor * load.columns * load.elements
+    sent = dense_bytes(load.factor_values, ranks)
+    return _cost(work, 2 * _around(ranks), sent, link)  # Q waits for P
+
+
+def _sparse(name: str, rounds: Callable[[int], int], *, bounded: bool = False) -> _Model:
+    def cost(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
+        most = load.entries if bounded else None
+        messages = list(messages_sent.PATHS[name](load.supports(), ranks, most))
+        received = entries_of(messages)
+        # The last message is the one that an all-gather hands on as it is.
+        encoded = entries_of([*messages[:-1], replace(messages[-1], times=1)])
+        work = rates.select * load.elements + rates.encode * encoded + rates.decode * received
+        return _cost(work, rounds(ranks), bytes_of(messages, load.value_dtype), link)
+
+    return cost
+
+
+def _at_once(ranks: int) -> int:
+    return min(ranks - 1, 1)
+
+
+PATHS: Final[Mapping[str, _Model]] = {
+    "dense": _dense,
+    "fp16": _half,
+    "bf16": _half,
+    "lowrank": _lowrank,
+    "allgather": _sparse("allgather", _at_once),
+    "ring": _sparse("ring", _around),
+    # Where entries lie is counted first; then an all-to-all in rounds, and an all-gather.
+    "scatter": _sparse("scatter", lambda ranks: ranks - 1 + 2 * _at_once(ranks), bounded=True),
+}

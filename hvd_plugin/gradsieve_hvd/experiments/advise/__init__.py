@@ -1,0 +1,1 @@
+"""``gradsieve advise``: which path is likely to be fastest, without a cluster."""

@@ -1,0 +1,72 @@
+"""A whole model's step by every path, predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gradsieve.codec import ValueDtype
+from gradsieve_hvd.choice.costs import PATHS, Link, Load, WorkRates, predict
+from gradsieve_hvd.choice.schedule import step_time
+
+Row = dict[str, Any]
+_BUCKET_ELEMENTS = 1 << 20  # as the optimizer cuts them
+_MATRIX_SIDE = 512  # of the usual matrix of a model (r)
+WHOLE = ("dense", "fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Question:
+    """compute_seconds: of a step without exchanging. columns: of the factors of "lowrank"."""
+
+    elements: int
+    ranks: int
+    compute_seconds: float
+    density: float = 0.01
+    value_dtype: ValueDtype = "float32"
+    hot: float = 1.0
+    columns: int = 4
+
+    def bucket(self, elements: int) -> Load:
+        """Return the load of a bucket of so many of the model's elements."""
+        side = min(_MATRIX_SIDE, max(math.isqrt(elements), 1))
+        factors = round(2 * self.columns * elements / side)
+        return Load(
+            elements,
+            self.density * elements,
+            self.value_dtype,
+            max(self.hot, self.density),
+            min(factors, elements),
+            self.columns,
+        )
+
+
+def predictions(question: Question, link: Link, rates: WorkRates) -> Iterator[Row]:
+    """Yield a row per path: path, step_seconds, compute_seconds, work_seconds, exposed_seconds, wire_bytes
+    (sent by a rank in a step), times_dense (how many times faster than dense).
+    """
+    dense = None
+    for path in PATHS:
+        buckets = [
+            predict(path, question.bucket(elements), question.ranks, link, rates)
+            for elements in _cut(question.elements)
+        ]
+        time = step_time(question.compute_seconds, buckets)
+        dense = dense or time.seconds
+        yield {
+            "path": path,
+            "step_seconds": time.seconds,
+            "compute_seconds": question.compute_seconds,
+            "work_seconds": time.work_seconds,
+            "exposed_seconds": time.exposed_seconds,
+            "wire_bytes": sum(bucket.wire_bytes for bucket in buckets),
+            "times_dense": dense / time.seconds,
+        }
+
+
+def _cut(elements: int) -> list[int]:
+    """Return the elements of each bucket, of about equal size."""
+    buckets = max(round(elements / _BUCKET_ELEMENTS), 1)
+    return [elements // buckets + (number < elements % buckets) for number in range(buckets)]

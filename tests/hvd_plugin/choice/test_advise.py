@@ -1,0 +1,59 @@
+"""``gradsieve advise`` answers a newcomer, and writes its figures for programs."""
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.choice.costs import PATHS
+from gradsieve_hvd.cli import main
+from gradsieve_hvd.experiments.advise.command import parse_count
+
+
+@pytest.fixture(autouse=True)
+def own_threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def advised(tmp_path, link, *more):
+    file = tmp_path / "advice.json"
+    arguments = ["--params", "25.6M", "--ranks", "8", "--link", link, "--step-ms", "200", "--json", str(file)]
+    result = CliRunner().invoke(main, ["advise", *arguments, *more])
+    assert result.exit_code == 0, result.output
+    return json.loads(file.read_text()), result.output
+
+
+def test_every_path_has_a_row_and_the_fastest_comes_first(tmp_path):
+    written, output = advised(tmp_path, "100mbit")
+    rows = {row["path"]: row for row in written["rows"]}
+    assert list(rows) == list(PATHS)
+    ordered = sorted(rows, key=lambda path: rows[path]["step_seconds"])
+    table = output.partition("Predicted")[0].splitlines()
+    assert [line.split()[0] for line in table if line.strip().startswith(tuple(rows))] == ordered
+    assert f"Predicted fastest: exchange='{ordered[0]}'" in output
+    # 2 * 7/8 * 25.6e6 * 4 bytes at 12.5 MB/s
+    assert rows["dense"]["wire_bytes"] == pytest.approx(179.2e6)
+    assert rows["dense"]["step_seconds"] > 14.3
+    assert all(rate > 0 for rate in written["rates"].values())
+
+
+def test_it_says_where_compression_does_not_pay(tmp_path):
+    _, output = advised(tmp_path, "none", "--step-ms", "20000")
+    assert "Compression does not pay here" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("25.6M", 25_600_000), ("458k", 458_000), ("7B", 7_000_000_000), ("1_000", 1000)]
+)
+def test_numbers_of_parameters_are_read_as_people_write_them(text, count):
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "many", "-3M", "0", "nan", "inf", "M"])
+def test_what_is_not_a_number_of_parameters_is_refused_with_an_example(text):
+    with pytest.raises(ConfigurationError, match=r"write 25\.6M"):
+        parse_count(text)

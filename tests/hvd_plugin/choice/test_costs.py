@@ -1,0 +1,90 @@
+"""A predicted cost is its bytes, rounds and work, and moves the right way with each of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradsieve_hvd.choice.costs import PATHS, Cost, Link, Load, WorkRates, predict
+from gradsieve_hvd.choice.schedule import FORWARD_SHARE, step_time
+
+RATES = WorkRates(select=1e-9, encode=2e-8, decode=2e-8, add=1e-10, narrow=5e-9, factor=1e-9)
+NO_WORK = WorkRates(0, 0, 0, 0, 0, 0)
+LINKS = st.builds(Link, st.floats(0, 0.1), st.floats(1e4, 1e10))
+LOADS = st.integers(10_000, 2_000_000).flatmap(
+    lambda elements: st.builds(
+        Load,
+        st.just(elements),
+        st.floats(1, elements / 10),
+        st.sampled_from(["float32", "bfloat16", "int4"]),
+        st.floats(0.2, 1),
+        st.integers(0, elements),
+    )
+)
+RANKS = st.integers(2, 32)
+paths = pytest.mark.parametrize("path", PATHS)
+
+
+@paths
+@given(LOADS, RANKS, LINKS)
+def test_a_better_link_never_makes_a_path_slower(path, load, ranks, link):
+    usual = predict(path, load, ranks, link, RATES)
+    wider = predict(path, load, ranks, Link(link.start_up_seconds, 2 * link.bytes_per_second), RATES)
+    sooner = predict(path, load, ranks, Link(link.start_up_seconds / 2, link.bytes_per_second), RATES)
+    assert max(wider.seconds, sooner.seconds) <= usual.seconds
+    assert wider.wire_bytes == usual.wire_bytes
+
+
+@paths
+@given(LOADS, LINKS)
+def test_one_rank_alone_waits_for_nothing(path, load, link):
+    assert predict(path, load, 1, link, RATES).wire_seconds == 0
+
+
+@paths
+@given(LOADS, RANKS, st.floats(1e4, 1e10))
+def test_without_start_up_and_work_only_bytes_count(path, load, ranks, bytes_per_second):
+    cost = predict(path, load, ranks, Link(0, bytes_per_second), NO_WORK)
+    assert cost.seconds == pytest.approx(cost.wire_bytes / bytes_per_second)
+
+
+@pytest.mark.parametrize(
+    ("path", "rounds"),
+    [("allgather", 1), ("dense", 6), ("fp16", 6), ("ring", 6), ("scatter", 5), ("lowrank", 12)],
+)
+def test_a_start_up_is_paid_in_each_round_of_four_ranks(path, rounds):
+    load = Load(100_000, 1000)
+    free, paid = (predict(path, load, 4, Link(start_up, 1e9), RATES) for start_up in (0, 1.0))
+    assert paid.seconds - free.seconds == pytest.approx(rounds)
+
+
+def test_a_slow_link_wants_few_bytes_and_a_free_one_little_work():
+    load = Load(1_000_000, 10_000)
+
+    def best(link):
+        return min(
+            ("dense", "fp16", "allgather"), key=lambda path: predict(path, load, 4, link, RATES).seconds
+        )
+
+    assert best(Link(5e-4, 1.25e7)) == "allgather"
+    assert best(Link(1e-5, 1e11)) == "dense"
+
+
+COSTS = st.lists(st.builds(Cost, st.floats(0, 1), st.floats(0, 1), st.just(0.0)), max_size=8)
+
+
+@given(st.floats(0.01, 10), COSTS)
+def test_a_step_takes_at_least_its_computing_and_at_most_everything_in_a_row(compute, buckets):
+    time = step_time(compute, buckets)
+    work = sum(bucket.work_seconds for bucket in buckets)
+    wire = sum(bucket.wire_seconds for bucket in buckets)
+    assert time.seconds == pytest.approx(compute + time.work_seconds + time.exposed_seconds)
+    assert compute + work <= time.seconds + 1e-9
+    assert time.seconds <= compute + work + wire + 1e-9
+
+
+def test_what_leaves_early_is_hidden_and_the_last_bucket_is_not():
+    buckets = [Cost(0, 0.1, 0), Cost(0, 0.1, 0)]
+    assert step_time(3.0, buckets).exposed_seconds == pytest.approx(0.1)
+    slow = [Cost(0, 10.0, 0), Cost(0, 10.0, 0)]
+    first_ready = 3 * FORWARD_SHARE + 1
+    assert step_time(3.0, slow).seconds == pytest.approx(first_ready + 20)
