@@ -21,13 +21,15 @@ WORKERS = (
 )
 # What was written otherwise since, and says the same.
 SAME = {"self.workerGroups.map(g, g.replicas).sum() <= 256": f"{' + '.join(WORKERS)} <= 256"}
+# The operator alone writes a status, and never by apply: nobody's fields are merged otherwise than before.
+UNNOTICED = {"v1alpha1.status: x-kubernetes-map-type is 'atomic' instead of None"}
 TODAY = {each["metadata"]["name"]: each for each in (job_definition(), policy_definition())}
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=[f"{path.parent.name}/{path.stem}" for path in RECORDED])
 def test_todays_definition_takes_nothing_away_from_a_recorded_one(path):
     recorded = yaml.safe_load(path.read_text())
-    assert narrowed(recorded, TODAY[recorded["metadata"]["name"]], SAME) == []
+    assert set(narrowed(recorded, TODAY[recorded["metadata"]["name"]], SAME)) <= UNNOTICED
 
 
 def test_the_definitions_of_each_released_version_are_recorded():

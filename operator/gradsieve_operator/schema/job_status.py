@@ -62,6 +62,9 @@ def job_status() -> Schema:
                 **{"x-kubernetes-preserve-unknown-fields": True},
             ),
         },
+        # The operator alone writes it: that the API server notes for each field who has set it was a third of
+        # the processor time of a write.
+        **{"x-kubernetes-map-type": "atomic"},
     )
 
 
