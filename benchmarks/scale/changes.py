@@ -25,6 +25,10 @@ back is measured besides: `shrink`, to the pod's deletion, and `resume`, to the 
 _TURNS = ("density", "grow", "density", "suspend")
 """What is changed in turn. Every second time a grown job shrinks, and a suspended one resumes."""
 
+_CHANGED = 20
+"""So many jobs stay grown, and suspended, before the first is changed back: from then on half of the changes
+take one back. Jobs that all grow before the first one shrinks would be another load each minute."""
+
 _SHARES = {"density": 0.6, "grow": 0.2, "suspend": 0.2}
 """Of the jobs, each of which is changed in one way only."""
 
@@ -49,12 +53,12 @@ class Changer:
 
     async def run(self, jobs: Sequence[Manifest], rate: float, minutes: float) -> None:
         """Make ``rate`` changes each second; returns when all have arrived, or a minute after the last."""
-        idle = _parted(jobs)
+        parts = {part: _Part(part, group) for part, group in _parted(jobs).items()}
         began, tasks = time.time(), []
         for number in range(round(rate * 60 * minutes)):
             due = began + number / rate
             await asyncio.sleep(due - time.time())
-            tasks.append(asyncio.create_task(self._turn(_TURNS[number % len(_TURNS)], idle, due)))
+            tasks.append(asyncio.create_task(self._turn(parts[_TURNS[number % len(_TURNS)]], due)))
         await asyncio.wait(tasks, timeout=_AFTERWARDS_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
         for task in tasks:
             task.cancel()
@@ -62,11 +66,11 @@ class Changer:
             if isinstance(outcome, Exception):
                 raise outcome
 
-    async def _turn(self, part: str, idle: dict[str, asyncio.Queue[_Job]], due: float) -> None:
-        kind = part
+    async def _turn(self, part: _Part, due: float) -> None:
+        kind = part.name
         try:
-            job = await idle[part].get()
-            kind, spec, state = job.next(part, self.witness.jobs[job.key])
+            job = await part.take()
+            kind, spec, state = job.next(part.name, self.witness.jobs[job.key])
             await self.api.merge(path(contract.API_VERSION, contract.JOB_PLURAL, *job.key), {"spec": spec})
             self.seconds[kind].append(await self.witness.wait(job.key, state) - due)
         except asyncio.CancelledError:
@@ -75,21 +79,47 @@ class Changer:
             raise
         if kind == "resume":
             await self.witness.wait(job.key, lambda seen: seen.holds("Running"))
-        idle[part].put_nowait(job)
+        part.put(job)
+
+
+class _Part:
+    """The jobs that are changed in one way; those that wait for nothing, in the order in which they came."""
+
+    def __init__(self, name: str, jobs: Sequence[Manifest]) -> None:
+        self.name = name
+        self._usual: asyncio.Queue[_Job] = asyncio.Queue()
+        self._changed: asyncio.Queue[_Job] = asyncio.Queue()
+        self._back = False
+        for manifest in jobs:
+            self._usual.put_nowait(_Job(manifest))
+
+    async def take(self) -> _Job:
+        """Return a job to be changed, and every second time one to be changed back, once there are enough."""
+        self._back = not self._back and self._changed.qsize() >= _CHANGED
+        return await (self._changed if self._back else self._usual).get()
+
+    def put(self, job: _Job) -> None:
+        """Take back a job whose change has arrived."""
+        back = self.name != "density" and job.changed
+        (self._changed if back else self._usual).put_nowait(job)
 
 
 class _Job:
-    """A job and what was last done to it."""
+    """A job and what was last done to it.
+
+    Attributes:
+        changed: whether the last change is to be taken back.
+    """
 
     def __init__(self, manifest: Manifest) -> None:
         self.key = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         self._groups = manifest["spec"]["workerGroups"]
         self._densities = itertools.cycle(range(DENSITY + 1, _HIGHEST))
-        self._changed = False
+        self.changed = False
 
     def next(self, part: str, seen: Seen) -> tuple[str, dict[str, Any], Callable[[Seen], bool]]:
         """Return the next change's kind, what it sets in the spec, and what tells that it has arrived."""
-        self._changed = not self._changed
+        self.changed = not self.changed
         made, pods, known = set(seen.made), set(seen.pods), len(seen.densities)
         if part == "density":
             density = next(self._densities)
@@ -98,25 +128,22 @@ class _Job:
                 {"compression": {"densityPermille": density}},
                 lambda now: density in now.densities[known:],
             )
-        if part == "suspend" and self._changed:
+        if part == "suspend" and self.changed:
             return part, {"suspend": True}, lambda now: not now.pods
         if part == "suspend":
             return "resume", {"suspend": False}, lambda now: not now.made <= made
         # A merge patch replaces lists as a whole.
-        groups = {"workerGroups": [{**self._groups[0], "replicas": WORKERS + self._changed}]}
-        if self._changed:
+        groups = {"workerGroups": [{**self._groups[0], "replicas": WORKERS + self.changed}]}
+        if self.changed:
             return part, groups, lambda now: not now.made <= made
         return "shrink", groups, lambda now: not pods <= now.pods
 
 
-def _parted(jobs: Sequence[Manifest]) -> dict[str, asyncio.Queue[_Job]]:
+def _parted(jobs: Sequence[Manifest]) -> dict[str, Sequence[Manifest]]:
     parts, first = {}, 0
     for part, share in _SHARES.items():
-        queue: asyncio.Queue[_Job] = asyncio.Queue()
         last = first + math.floor(len(jobs) * share)
-        for manifest in jobs[first:last]:
-            queue.put_nowait(_Job(manifest))
-        parts[part], first = queue, last
+        parts[part], first = jobs[first:last], last
     return parts
 
 
