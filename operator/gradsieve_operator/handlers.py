@@ -9,7 +9,8 @@ from typing import Any
 import kopf
 
 from gradsieve_operator import transitions
-from gradsieve_operator.cluster.operator import Operator, Options
+from gradsieve_operator.cluster.operator import Operator
+from gradsieve_operator.cluster.options import Options
 
 _REQUEST_SECONDS = 30.0
 

@@ -10,7 +10,8 @@ import yaml
 from manifests import ROOT
 
 from gradsieve_operator import contract
-from gradsieve_operator.cluster.operator import LEASE, Options
+from gradsieve_operator.cluster.operator import LEASE
+from gradsieve_operator.cluster.options import Options
 
 CHART = ROOT / "helm/gradsieve"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

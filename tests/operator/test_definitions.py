@@ -7,8 +7,9 @@ import pytest
 
 from gradsieve_operator.cluster import definitions
 from gradsieve_operator.cluster.access import Access
-from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.definitions import update
+from gradsieve_operator.errors import ApiError
 from gradsieve_operator.schema import fields_beyond, job_definition, policy_definition
 
 CRD = "apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -11,9 +11,10 @@ from operator_in_memory import JOB, running, until
 
 from gradsieve_operator.cluster import lease as module
 from gradsieve_operator.cluster.access import Access
-from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.fence import Fence, NotLeading
 from gradsieve_operator.cluster.lease import Lease
+from gradsieve_operator.errors import ApiError
 
 PODS, LEASES = "/pods/", "/leases/"
 

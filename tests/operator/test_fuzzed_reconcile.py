@@ -25,7 +25,7 @@ from gradsieve_operator.cluster.events import Events
 from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.observer import Observer
-from gradsieve_operator.cluster.operator import Options
+from gradsieve_operator.cluster.options import Options
 from gradsieve_operator.cluster.reconciler import Reconciler
 from gradsieve_operator.resources import Neighbours
 from gradsieve_operator.schema import job_definition

@@ -7,9 +7,9 @@ import horovod_jobs as jobs
 import pytest
 
 from gradsieve_operator.certificates import issue
-from gradsieve_operator.cluster.api import ApiError
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.secrets import read_secrets
+from gradsieve_operator.errors import ApiError
 from gradsieve_operator.resources import certificate_secrets
 
 

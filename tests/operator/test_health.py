@@ -16,7 +16,8 @@ from gradsieve_operator.cluster.health import (
     UNHEARD_SECONDS,
     serving_health,
 )
-from gradsieve_operator.cluster.operator import Operator, Options
+from gradsieve_operator.cluster.operator import Operator
+from gradsieve_operator.cluster.options import Options
 from gradsieve_operator.cluster.queue import WorkQueue
 
 JOB = "gradsieve.io/v1alpha1/horovodjobs"

@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gradsieve_operator import metrics
 from gradsieve_operator.cluster.access import Access
-from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.api import Api
+from gradsieve_operator.errors import ApiError
 
 
 async def scraped(port: int) -> dict[str, dict[frozenset[tuple[str, str]], float]]:

@@ -7,7 +7,7 @@ import pytest
 from virtual_cluster import VirtualCluster
 
 from gradsieve_operator import decide as d
-from gradsieve_operator.cluster.operator import Options
+from gradsieve_operator.cluster.options import Options
 from gradsieve_operator.errors import SpecError
 
 PACE = d.Pace()

@@ -224,6 +224,47 @@ async def test_what_has_happened_comes_before_what_is_only_looked_at_again():
     assert looks == ["new", "old-3", "old-1", "old-2"]
 
 
+async def test_what_somebody_has_asked_for_comes_before_news_also_if_it_was_news_or_busy_already():
+    looks = []
+
+    async def work(key):
+        looks.append(key[1])
+        if looks == ["busy"]:
+            for number in range(3):
+                queue.add(("a", f"pods-{number}"))
+            queue.add(("a", "pods-2"), asked=True)
+            queue.add(("a", "pods-2"))
+            queue.add(key, asked=True)
+            queue.add(key)
+
+    async with working(work, workers=1) as queue:
+        queue.add(("a", "busy"))
+        await until(lambda: len(looks) == 5)
+    assert looks == ["busy", "pods-2", "busy", "pods-0", "pods-1"]
+
+
+async def test_news_wait_for_no_more_that_was_asked_for_than_comes_in_a_second(monkeypatch):
+    now, looks = 1000.0, []
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+
+    async def work(key):
+        nonlocal now
+        now += 0.25
+        looks.append(key[1])
+        if len(looks) < 40:
+            queue.add(("a", f"asked-{len(looks)}"), asked=True)
+
+    queue = WorkQueue(work, 1)
+    queue.add(("a", "pods"))
+    queue.add(("a", "asked-0"), asked=True)
+    task = asyncio.create_task(queue.run())
+    await until(lambda: "pods" in looks)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert looks.index("pods") == module._LATE_SECONDS / 0.25
+
+
 async def test_a_re_check_waits_for_no_more_news_than_come_in_some_seconds(monkeypatch):
     now, looks = 1000.0, []
     monkeypatch.setattr(module.time, "monotonic", lambda: now)

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from gradsieve_operator.cluster.api import ApiError
 from gradsieve_operator.cluster.reflector import Reflector
+from gradsieve_operator.errors import ApiError
 
 
 def item(name: str, version: str, **labels: str) -> dict:

@@ -4,7 +4,7 @@ import horovod_jobs as jobs
 import pytest
 from operator_in_memory import JOB, bind, conditions, running, until
 
-from gradsieve_operator.cluster.operator import Options
+from gradsieve_operator.cluster.options import Options
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.resources import worker
 from gradsieve_operator.spec import AllowedAccounts

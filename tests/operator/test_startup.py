@@ -7,7 +7,8 @@ import pytest
 from operator_in_memory import running_process
 
 from gradsieve_operator.cluster import operator as module
-from gradsieve_operator.cluster.operator import Operator, Options
+from gradsieve_operator.cluster.operator import Operator
+from gradsieve_operator.cluster.options import Options
 
 JOBS = "/apis/gradsieve.io/v1alpha1/horovodjobs"
 LEASE = "coordination.k8s.io/v1/leases"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gradsieve_operator.cluster.cache import Cache, Told
-from gradsieve_operator.cluster.executor import write_status
 from gradsieve_operator.cluster.memory import Memory
+from gradsieve_operator.cluster.recording import write_status
 from gradsieve_operator.decide import Progress
 from gradsieve_operator.errors import OperatorError
 from gradsieve_operator.status import record
@@ -40,7 +40,7 @@ async def written(server: Server) -> None:
     cache = Cache(server, (), nobody)
     await write_status(server, cache, WHERE, "uid", record(Progress(generation=2)), memory)
     assert memory.version == str(server.version)
-    assert cache.jobs() == [{"metadata": server.about(), "status": server.status}]
+    assert list(cache.bodies()) == [{"metadata": server.about(), "status": server.status}]
 
 
 async def test_the_definitions_of_an_earlier_version_are_named_and_its_record_stays():

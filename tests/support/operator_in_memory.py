@@ -12,7 +12,8 @@ from typing import Any
 
 import horovod_jobs
 
-from gradsieve_operator.cluster.operator import Operator, Options
+from gradsieve_operator.cluster.operator import Operator
+from gradsieve_operator.cluster.options import Options
 from gradsieve_operator.decide import Progress
 from gradsieve_operator.status import recall, record
 

@@ -15,7 +15,7 @@ from gradsieve_operator import metrics
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.server_clock import ServerClock
-from gradsieve_operator.errors import OperatorError
+from gradsieve_operator.errors import ApiError
 from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.resources import Manifest
 
@@ -43,43 +43,7 @@ _PLURALS = {
 _BUSY, _BUSY_TRIES, _BUSY_SECONDS = 429, 5, 1.0
 """A server that has no time for a call has done nothing of it, and mostly has the time a second later."""
 
-_REFUSALS = frozenset({400, 403, 422})
 _JSON, _METADATA = "application/json", "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-
-
-class ApiError(OperatorError):
-    """The API server answered with an error, or not at all.
-
-    Attributes:
-        status: of the answer; 0 without one.
-        reason: the server's word for it.
-    """
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-
-    @property
-    def taken(self) -> bool:
-        """Whether there is an object of that name already."""
-        return self.status == 409 and self.reason == "AlreadyExists"
-
-    @property
-    def passing(self) -> bool:
-        """Whether a refusal may be over in a moment: a server that has just started knows no roles."""
-        no_role = self.status == 403 and ": User " in str(self) and " cannot " in str(self)
-        return no_role or self.unknown_kind
-
-    @property
-    def unknown_kind(self) -> bool:
-        """Whether the server does not find a kind that it was told of a moment ago."""
-        return self.status == 403 and "no matches for kind" in str(self)
-
-    @property
-    def refusal(self) -> bool:
-        """Whether the server will not have this object: a quota, a webhook, a LimitRange, missing rights."""
-        return self.status in _REFUSALS
 
 
 def path(api_version: str, plural: str, namespace: str | None = None, name: str | None = None) -> str:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gradsieve_operator import contract
-from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.children import Children
+from gradsieve_operator.cluster.kept_job import KeptJob, trimmed
 from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.cluster.reflector import Reflector
 from gradsieve_operator.cluster.store import Kept, Raw, key_of
 from gradsieve_operator.decide import Pod, read_pod
+from gradsieve_operator.errors import ApiError
 from gradsieve_operator.placement import Load
 from gradsieve_operator.resources import Manifest
-
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,14 @@ class Cache:
             }
 
         gradsieve = contract.API_VERSION
-        self._jobs: dict[str | None, Reflector[Manifest]] = follow(
-            gradsieve, contract.JOB_PLURAL, _trimmed, lambda body: told.job(_key(body)), relist=True
+        self._jobs: dict[str | None, Reflector[KeptJob]] = follow(
+            gradsieve, contract.JOB_PLURAL, KeptJob.keep, lambda job: told.job(job.key), relist=True
         )
         self._policies: dict[str | None, Reflector[Manifest]] = follow(
             gradsieve,
             contract.POLICY_PLURAL,
-            _trimmed,
-            lambda body: told.policy(_key(body)[0]),
+            trimmed,
+            lambda body: told.policy(body["metadata"]["namespace"]),
             relist=True,
         )
         self._pods: dict[str | None, Reflector[JobPod]] = follow(
@@ -135,12 +135,23 @@ class Cache:
         Raises:
             ApiError: there is no watch, so that it may have changed unnoticed.
         """
-        return _current(_in(self._jobs, key[0]), "jobs").get("/".join(key))
+        found = _current(_in(self._jobs, key[0]), "jobs").get("/".join(key))
+        return None if found is None else found.read()
 
-    def jobs(self, namespace: str | None = None) -> list[Manifest]:
+    def unanswered(self, key: Key) -> bool:
+        """Whether a job was made, or its spec changed, since its status was last written."""
+        found = _in(self._jobs, key[0]).kept.get("/".join(key))
+        return found is not None and found.unanswered
+
+    def jobs(self, namespace: str | None = None) -> list[Key]:
         """Return all jobs, or those of one namespace."""
-        found = [body for each in self._jobs.values() for body in each.kept.values()]
-        return [body for body in found if namespace in (None, body["metadata"]["namespace"])]
+        found = [job.key for each in self._jobs.values() for job in each.kept.values()]
+        return [key for key in found if namespace in (None, key[0])]
+
+    def bodies(self) -> Iterator[Manifest]:
+        """Go through all jobs as they were last known, one after the other: objects take much more memory."""
+        for kept in [job for each in self._jobs.values() for job in each.kept.values()]:
+            yield kept.read()
 
     def count(self) -> int:
         """Return how many jobs there are."""
@@ -241,16 +252,3 @@ def _current(reflector: Reflector[Kept], what: str) -> dict[str, Kept]:
 def _in(found: Mapping[str | None, Reflector[Kept]], namespace: str) -> Reflector[Kept]:
     """Return what follows a kind in ``namespace``."""
     return found[namespace] if namespace in found else found[None]
-
-
-def _key(body: Raw) -> Key:
-    return body["metadata"]["namespace"], body["metadata"]["name"]
-
-
-def _trimmed(body: Raw) -> Manifest:
-    """Return an object without what only other programs read."""
-    metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
-    notes = metadata.get("annotations") or {}
-    if _LAST_APPLIED in notes:
-        metadata["annotations"] = {name: text for name, text in notes.items() if name != _LAST_APPLIED}
-    return {**body, "metadata": metadata}

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradsieve_operator import contract
-from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.api import Api, path
+from gradsieve_operator.errors import ApiError
 from gradsieve_operator.status.times import written
 
 _COMPONENT = "gradsieve-operator"

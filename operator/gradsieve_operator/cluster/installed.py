@@ -10,9 +10,9 @@ import aiohttp
 
 from gradsieve_operator import contract
 from gradsieve_operator.cluster.access import Access
-from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.health import RECONCILING
-from gradsieve_operator.errors import OperatorError
+from gradsieve_operator.errors import ApiError, OperatorError
 
 DEADLINE_SECONDS = 90.0
 """Replicas may have started a moment ago, and a leader that was killed is followed after 15 s."""

@@ -9,7 +9,8 @@ import math
 import time
 from typing import Any
 
-from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.api import Api, path
+from gradsieve_operator.errors import ApiError
 
 DURATION_SECONDS = 15
 """A holder that has not renewed for so long may be replaced."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 
 from gradsieve_operator.cluster.lease import DURATION_SECONDS
 from gradsieve_operator.cluster.queue import Key
-from gradsieve_operator.resources import Manifest
 
 _SECONDS = 4.0 * DURATION_SECONDS
 """An earlier leader has seen to what was longer ago; whoever looks at all jobs finds the rest."""
@@ -33,17 +32,7 @@ class Missed:
         while (first := next(iter(self._pods))) and now - self._pods[first] > _SECONDS:
             del self._pods[first]
 
-    def jobs(self, known: Iterable[Manifest]) -> list[Key]:
+    def jobs(self, unanswered: Iterable[Key]) -> list[Key]:
         """Return the jobs that may wait for somebody: those whose specs nobody has looked at come first."""
         late = self._clock() - _SECONDS
-        new = [_key(job) for job in known if not _observed(job)]
-        return [*new, *(job for job, at in self._pods.items() if at >= late)]
-
-
-def _observed(job: Manifest) -> bool:
-    seen = (job.get("status") or {}).get("observedGeneration")
-    return bool(seen == job["metadata"].get("generation"))
-
-
-def _key(job: Manifest) -> Key:
-    return job["metadata"]["namespace"], job["metadata"]["name"]
+        return [*unanswered, *(job for job, at in self._pods.items() if at >= late)]

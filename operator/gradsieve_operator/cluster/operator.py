@@ -7,16 +7,13 @@ import contextlib
 import gc
 import logging
 import math
-import os
 import signal
-import socket
 import time
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
 
-from gradsieve_operator import metrics, transitions
+from gradsieve_operator import metrics
 from gradsieve_operator.cluster.access import Access
-from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.cache import Cache, JobPod, Told
 from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.events import Events
@@ -26,15 +23,14 @@ from gradsieve_operator.cluster.health import RECONCILING, serving_health
 from gradsieve_operator.cluster.lease import Lease, LeaseLost
 from gradsieve_operator.cluster.missed import Missed
 from gradsieve_operator.cluster.observer import Observer
+from gradsieve_operator.cluster.options import Options
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key, WorkQueue
 from gradsieve_operator.cluster.reconciler import Reconciler
-from gradsieve_operator.decide import Pace
-from gradsieve_operator.errors import SpecError
+from gradsieve_operator.errors import ApiError, SpecError
 from gradsieve_operator.placement import Load
-from gradsieve_operator.resources import Manifest, Neighbours
+from gradsieve_operator.resources import Neighbours
 from gradsieve_operator.spec import HorovodJob
-from gradsieve_operator.spec.accounts import ANY_ACCOUNT, VARIABLE, AllowedAccounts
 from gradsieve_operator.status import not_later, recall, waiting_since
 
 LEASE = "gradsieve-operator"
@@ -44,67 +40,7 @@ SYNC_SECONDS = 60.0
 _RESYNC_SECONDS = 300.0
 """All jobs are looked at so often, whatever was forgotten."""
 
-_LEAST_SECONDS, _MOST_SECONDS = 1.0, 60.0
-"""Of the intervals that may be set: a sample that is older than a minute is called stale."""
-
-_MOST_SECRETS_SECONDS = 3600.0
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Options:
-    """How the operator runs; from its environment, which the chart sets.
-
-    Attributes:
-        namespaces: of the jobs that it serves; empty for all.
-        sees_nodes: whether it may read nodes and all pods; without, it plans nothing.
-        namespace: its own; empty outside of a cluster: then it does not ask for a Lease.
-        identity: tells replicas apart.
-        cidrs: from where it calls coordinators when it runs outside of the cluster.
-        health: where to serve ``/healthz``; empty for nowhere.
-        application: value of the label app.kubernetes.io/name of its pods.
-        accounts: which ServiceAccounts jobs may use.
-        pace: how often coordinators are asked.
-        transitions: whether to write what becomes of jobs as lines of JSON.
-    """
-
-    namespaces: tuple[str, ...] = ()
-    sees_nodes: bool = True
-    namespace: str = ""
-    identity: str = ""
-    cidrs: tuple[str, ...] = ()
-    health: str = ""
-    application: str = "gradsieve-operator"
-    accounts: AllowedAccounts = ANY_ACCOUNT
-    pace: Pace = field(default_factory=Pace)
-    transitions: bool = False
-
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Options:
-        """Read the variables ``GRADSIEVE_*`` that the chart sets.
-
-        Raises:
-            SpecError: the list of accounts, a number of seconds, or a format, cannot be read.
-        """
-        return cls(
-            namespaces=_words(environment.get("GRADSIEVE_WATCH_NAMESPACES", "")),
-            sees_nodes=environment.get("GRADSIEVE_PLAN_NODES", "true") != "false",
-            namespace=environment.get("GRADSIEVE_OPERATOR_NAMESPACE", ""),
-            identity=environment.get("GRADSIEVE_OPERATOR_POD") or f"{socket.gethostname()}-{os.getpid()}",
-            cidrs=_words(environment.get("GRADSIEVE_OPERATOR_CIDRS", "")),
-            health=environment.get("GRADSIEVE_HEALTH_LISTEN", ""),
-            application=environment.get("GRADSIEVE_OPERATOR_NAME") or "gradsieve-operator",
-            accounts=AllowedAccounts.read(environment.get(VARIABLE)),
-            pace=Pace(
-                steady=_seconds(environment, "GRADSIEVE_COORDINATOR_SECONDS", Pace.steady),
-                telemetry=_seconds(environment, "GRADSIEVE_TELEMETRY_SECONDS", Pace.telemetry),
-                secrets=_seconds(
-                    environment, "GRADSIEVE_SECRETS_SECONDS", Pace.secrets, most=_MOST_SECRETS_SECONDS
-                ),
-            ),
-            transitions=transitions.wanted(environment),
-        )
 
 
 class Operator:
@@ -191,11 +127,11 @@ class Operator:
         events = Events(self._api)
         self._reconciler = Reconciler(self._api, cache, observer, executor, events, self._planning)
         self._spawn(events.run())
-        self._reconciler.read_again(_key(job) for job in cache.jobs())
+        self._reconciler.read_again(cache.jobs())
         if self._planning is not None:
             await self._line_up(self._planning, cache)
             self._spawn(self._planning.run())
-        for key in self._missed.jobs(cache.jobs()):
+        for key in self._missed.jobs(filter(cache.unanswered, cache.jobs())):
             self.queue.add(key)
         self._spawn(self.queue.run())
         self._spawn(self._recheck(cache))
@@ -239,7 +175,7 @@ class Operator:
 
     def _job_seen(self, key: Key) -> None:
         if self._reconciler is not None:
-            self.queue.add(key)
+            self.queue.add(key, asked=self._cache is not None and self._cache.unanswered(key))
 
     def _pod_seen(self, pod: JobPod) -> None:
         if self._planning is not None:
@@ -257,8 +193,8 @@ class Operator:
     def _policy_seen(self, namespace: str) -> None:
         """Look at the jobs that may use a policy of ``namespace``."""
         if self._reconciler is not None and self._cache is not None:
-            for job in self._cache.jobs(namespace):
-                self.queue.add(_key(job))
+            for key in self._cache.jobs(namespace):
+                self.queue.add(key)
 
     async def _reconcile(self, key: tuple[str, str]) -> float | None:
         assert self._reconciler is not None
@@ -270,7 +206,7 @@ class Operator:
 
         Nobody may slip past them, nor one of them past another, because we have just started.
         """
-        for body in cache.jobs():
+        for body in cache.bodies():
             if waiting_since(body.get("status") or {}) is not None:
                 # What is wrong with a job is said when it is looked at.
                 with contextlib.suppress(SpecError):
@@ -281,7 +217,7 @@ class Operator:
 
     async def _recheck(self, cache: Cache) -> None:
         while True:
-            await self.queue.recheck_all(map(_key, cache.jobs()))
+            await self.queue.recheck_all(cache.jobs())
             await asyncio.sleep(_RESYNC_SECONDS)
 
     def _answered(self, keys: list[Key]) -> None:
@@ -306,24 +242,3 @@ class Operator:
         for other in self._tasks:
             other.cancel()
         signal.raise_signal(signal.SIGTERM)
-
-
-def _key(job: Manifest) -> Key:
-    return job["metadata"]["namespace"], job["metadata"]["name"]
-
-
-def _seconds(
-    environment: Mapping[str, str], variable: str, default: float, most: float = _MOST_SECONDS
-) -> float:
-    text = environment.get(variable) or str(default)
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not _LEAST_SECONDS <= found <= most:
-        raise SpecError(variable, f"must be from {_LEAST_SECONDS:g} to {most:g} seconds, not {text!r}")
-    return found
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

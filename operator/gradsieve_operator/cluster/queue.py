@@ -17,9 +17,10 @@ _TURNS, _TURN_SECONDS = 4, 0.05
 _EXPECTED_SECONDS = 3.0
 """What is to be looked at again so soon is in the midst of something that has begun."""
 
-_LATE_SECONDS, _OVERDUE_SECONDS = 1.0, 10.0
-"""What is expected, or a re-check, that has waited for so long takes turns with news: its job may have lost
-what nobody has told of."""
+_LATE_SECONDS, _OVERDUE_SECONDS = 1.0, 30.0
+"""News and what is expected, or a re-check, that have waited for so long take turns with what comes before
+them: a job may have lost what nobody has told of. A thousand re-checks are due within the time from one call
+to a coordinator to the next; where that is more than can be done, they must not take half of what can."""
 
 _log = logging.getLogger(__name__)
 
@@ -27,8 +28,9 @@ _log = logging.getLogger(__name__)
 class WorkQueue:
     """Calls ``work`` for keys that were added, at the latest when their time has come.
 
-    What has happened comes first, then what is expected to happen in a moment, and last what is only looked
-    at again: a new job waits for no re-check of a thousand others, nor does one whose start goes on.
+    What somebody has asked for comes first, then what has happened, then what is expected to happen in a
+    moment, and last what is only looked at again: a changed job waits neither for others' pods that come
+    and go nor for re-checks of a thousand others, nor does one whose start goes on.
 
     Args:
         work: does what is to be done for a key and returns after how many seconds it wants to be called again
@@ -40,27 +42,36 @@ class WorkQueue:
     def __init__(self, work: Callable[[Key], Awaitable[float | None]], workers: int = 16) -> None:
         self._work, self._workers, self._most = work, asyncio.Semaphore(workers), workers
         # In the order in which they came.
+        self._asked: dict[Key, None] = {}
         self._news: dict[Key, None] = {}
         self._expected: dict[Key, None] = {}
         self._rechecks: dict[Key, None] = {}
         self._arrived = asyncio.Event()
         self._after_overdue = False
         self._busy: set[Key] = set()
-        self._again: set[Key] = set()
+        self._again: dict[Key, bool] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._soon: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._since: dict[Key, float] = {}
 
-    def add(self, key: Key) -> None:
-        """Have ``key`` worked on as soon as a worker is free: something has happened to it."""
+    def add(self, key: Key, *, asked: bool = False) -> None:
+        """Have ``key`` worked on as soon as a worker is free.
+
+        Args:
+            key: that something has happened to.
+            asked: whether somebody waits for what comes of it, as who has changed a job's spec does.
+        """
         self._cancel_timer(key)
         if key in self._busy:
-            self._again.add(key)
-        else:
-            self._expected.pop(key, None)
-            self._rechecks.pop(key, None)
-            self._put(key, self._news)
+            self._again[key] = asked or self._again.get(key, False)
+            return
+        asked = asked or key in self._asked
+        for line in (
+            (self._news, self._expected, self._rechecks) if asked else (self._expected, self._rechecks)
+        ):
+            line.pop(key, None)
+        self._put(key, self._asked if asked else self._news)
 
     def soon(self, key: Key) -> None:
         """Have ``key`` worked on after what mostly happens in bursts: once for the whole burst."""
@@ -69,7 +80,7 @@ class WorkQueue:
 
     def recheck(self, key: Key) -> None:
         """Have ``key`` worked on once nothing else is to be done, and in some seconds in any case."""
-        if key not in self._busy and key not in self._news and key not in self._expected:
+        if not any(key in each for each in (self._busy, self._asked, self._news, self._expected)):
             self._cancel_timer(key)
             self._put(key, self._rechecks)
 
@@ -106,7 +117,7 @@ class WorkQueue:
 
     def depth(self) -> int:
         """Return how many keys are due and not worked on yet."""
-        return len(self._news) + len(self._expected) + len(self._rechecks)
+        return sum(map(len, (self._asked, self._news, self._expected, self._rechecks)))
 
     def crowded(self) -> bool:
         """Whether more keys are due than are worked on at a time."""
@@ -135,11 +146,11 @@ class WorkQueue:
 
     def _take(self) -> Key:
         """Return what comes next, which is busy from now on."""
-        line = self._news or self._expected or self._rechecks
+        line = self._asked or self._news or self._expected or self._rechecks
         overdue = self._overdue()
         if overdue is not None and not self._after_overdue:
             line = overdue
-        # In turn with news: where all re-checks are overdue, a new job must not wait for them either.
+        # In turn: where all re-checks are overdue, a new job must not wait for them either.
         self._after_overdue = line is overdue
         key = next(iter(line))
         del line[key]
@@ -154,7 +165,12 @@ class WorkQueue:
     def _overdue(self) -> dict[Key, None] | None:
         """Return the line whose first key is furthest beyond the time that it may wait; None if none is."""
         now, found, furthest = time.monotonic(), None, 1.0
-        for line, seconds in ((self._expected, _LATE_SECONDS), (self._rechecks, _OVERDUE_SECONDS)):
+        lines = (
+            (self._news, _LATE_SECONDS),
+            (self._expected, _LATE_SECONDS),
+            (self._rechecks, _OVERDUE_SECONDS),
+        )
+        for line, seconds in lines:
             first = next(iter(line), None)
             waited = 0.0 if first is None else (now - self._since[first]) / seconds
             if waited >= furthest:
@@ -174,8 +190,7 @@ class WorkQueue:
         self._busy.discard(key)
         self._since.pop(key, None)
         if key in self._again:
-            self._again.discard(key)
-            self.add(key)
+            self.add(key, asked=self._again.pop(key))
         elif again is not None:
             self._cancel_timer(key)
             loop = asyncio.get_running_loop()

@@ -9,19 +9,20 @@ from dataclasses import replace
 from typing import Any
 
 from gradsieve_operator import metrics
-from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.cache import Cache, JobPod
 from gradsieve_operator.cluster.events import Events
-from gradsieve_operator.cluster.executor import Executor, JobChanged
+from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.observer import Observer, Seen
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
+from gradsieve_operator.cluster.recording import JobChanged
 from gradsieve_operator.cluster.reporting import Statement
 from gradsieve_operator.cluster.secrets import PROVEN_SECONDS
 from gradsieve_operator.cluster.trouble import in_words, let_go, worth_saying
 from gradsieve_operator.decide import Action, Create, Decision, DeleteJob, Word, decide
-from gradsieve_operator.errors import SpecError
+from gradsieve_operator.errors import ApiError, SpecError
 from gradsieve_operator.status import invalid_status, job_status, troubled_status
 
 _AT_ONCE = 20

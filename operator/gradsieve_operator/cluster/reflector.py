@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from gradsieve_operator.cluster.api import Api, ApiError
+from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.store import Store, key_of
+from gradsieve_operator.errors import ApiError
 
 Kept = TypeVar("Kept")
 

@@ -11,8 +11,8 @@ from gradsieve_operator import contract, metrics, transitions
 from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.events import Events
-from gradsieve_operator.cluster.executor import write_status
 from gradsieve_operator.cluster.memory import Memory
+from gradsieve_operator.cluster.recording import write_status
 
 _WARNINGS = frozenset(
     {

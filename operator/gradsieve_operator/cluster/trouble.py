@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gradsieve_operator.cluster.api import Api, ApiError, path
+from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.memory import Memory
-from gradsieve_operator.errors import OperatorError
+from gradsieve_operator.errors import ApiError, OperatorError
 
 _LASTING_SECONDS = 10.0
 """An API server that fails for so long does not do so in passing: it can write a status, and it says no."""
