@@ -67,6 +67,16 @@ def reducer_of(optimizer: Any) -> Reducer:
     return reducer
 
 
+def restart(optimizer: Any) -> None:
+    """Have an optimizer that compresses go on among ranks that may be others than before; all call it."""
+    synchronizer = getattr(optimizer, "synchronizer", None)
+    reducer = find_reducer(optimizer)
+    if isinstance(synchronizer, Synchronizer):
+        synchronizer.restart()
+    elif reducer is not None:
+        reducer.restart()
+
+
 def find_reducer(optimizer: Any) -> Reducer | None:
     """Return what gradsieve keeps for a distributed optimizer; None if it does not compress."""
     synchronizer = getattr(optimizer, "synchronizer", None)

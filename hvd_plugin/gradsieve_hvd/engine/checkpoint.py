@@ -2,6 +2,9 @@
 
 Residuals belong to a rank: they hold what *this* rank's gradients still owe the others. So each rank saves
 its own file, and they are kept out of ``optimizer.state_dict()``, which Horovod broadcasts from rank 0.
+
+A residual r of one of P ranks is paid as r / P where gradients are averaged, and as r where they are summed.
+So when P ranks become Q, it goes on as r * Q / P, or as it is: what the rank owes the weights stays the same.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from torch import Tensor
 
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
@@ -53,7 +58,8 @@ def prepare(reducer: Reducer, state: Mapping[str, Any], residuals: bool) -> Call
     """Check a state, whoever saved it, and return what takes it over; until that is called nothing changes.
 
     1. Check every field, those of residuals and policies by loading them into new ones.
-    2. Pair the names with this optimizer's, with and without what ``torch.compile`` and other wrappers add.
+    2. Multiply residuals so that they owe as much among the ranks that there are now; see above.
+    3. Pair the names with this optimizer's, with and without what ``torch.compile`` and other wrappers add.
 
     residuals: whether to take residuals and policy over, too; else the state need not have any.
 
@@ -65,7 +71,7 @@ def prepare(reducer: Reducer, state: Mapping[str, Any], residuals: bool) -> Call
     step, dense = saved.count(state, "step"), saved.mapping(state, "dense")
     layers: Mapping[str, Any] = {}
     if residuals:
-        layers = saved.mapping(state, "layers")
+        layers = _owing_as_much(saved.mapping(state, "layers"), _world_factor(reducer, state))
         policy.load_state_dict(dict(saved.mapping(state, "policy")))
     for name, velocity in dense.items():
         with _naming(name):
@@ -93,6 +99,28 @@ def prepare(reducer: Reducer, state: Mapping[str, Any], residuals: bool) -> Call
         clipping()
 
     return take_over
+
+
+def _world_factor(reducer: Reducer, state: Mapping[str, Any]) -> float:
+    """Return what a residual is multiplied by, of a rank that saved it among others."""
+    if not reducer.averages:
+        return 1.0
+    return reducer.messages.size / max(saved.count(state, "size"), 1)
+
+
+def _owing_as_much(layers: Mapping[str, Any], factor: float) -> Mapping[str, Any]:
+    """Return states of layers with residuals multiplied; what is not one is left for others to refuse."""
+    if factor == 1.0:
+        return layers
+    scaled = {}
+    for name, state in layers.items():
+        feedback = state.get("feedback") if isinstance(state, Mapping) else None
+        residual = feedback.get("residual") if isinstance(feedback, Mapping) else None
+        if feedback is not None and isinstance(residual, Tensor):
+            scaled[name] = {**state, "feedback": {**feedback, "residual": residual * factor}}
+        else:
+            scaled[name] = state
+    return scaled
 
 
 @contextmanager

@@ -91,6 +91,10 @@ class StepObservers:
         """Tell these, too, from now on."""
         self._observers += observers
 
+    def remove(self, observer: StepObserver) -> None:
+        """Tell this one nothing any more."""
+        self._observers.remove(observer)
+
     def submitted(self, gradient: Submitted) -> None:
         """See `StepObserver`."""
         for observer in self._observers:

@@ -14,8 +14,10 @@ from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.supported import require_no_double_momentum
 from gradsieve_hvd.engine.tensors import require_known_dtype
 from gradsieve_hvd.transport.base import Transport
+from gradsieve_hvd.transport.choose import choose_transport
 
 from .arguments import group_numbers, is_average, named_from, require_predivide_factor, settings_from
+from .elastic_ranks import ElasticRanks, is_elastic
 from .methods import METHODS, derived
 from .momentum import TakenOverMomentum, is_to_be_taken_over
 from .paths import ExchangeName, path_named
@@ -67,7 +69,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         momentum_correction: apply the momentum and weight decay of a plain ``torch.optim.SGD`` on each rank
             before entries are selected, rather than after; see `gradsieve_hvd.optimizer.momentum`.
         transport: to the other ranks, for this optimizer alone; None for the best one among Horovod's ranks
-            (see `choose_transport`), which all of them choose together, here.
+            (see `choose_transport`), which all of them choose together: here, or under ``hvd.elastic`` in
+            the first round, and again in the first one after `TrainingState.restore`.
 
     Raises:
         ConfigurationError: a setting is not allowed, parameters are not named, or momentum would be applied
@@ -82,12 +85,13 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     require_no_double_momentum(optimizer, settings.config)
     averages = is_average(op)
     require_predivide_factor(gradient_predivide_factor, averages=averages)
-    used = transport or _chosen_transport(process_set, settings.timeout_seconds)
+    used = transport or _to_horovods_ranks(process_set, settings.timeout_seconds)
+    first = used.unconnected() if isinstance(used, ElasticRanks) else used
     made: Any = object.__new__(derived(type(optimizer)))
     # A scheduler puts a step of its own onto an optimizer, which is not to hide ours.
     made.__dict__.update({key: value for key, value in vars(optimizer).items() if key not in METHODS})
     wants = momentum_correction and path.sparse is not None
-    takes_over = wants and is_to_be_taken_over(optimizer, settings.config, used.rank)
+    takes_over = wants and is_to_be_taken_over(optimizer, settings.config, first.rank)
     made.should_synchronize = True
     made.synchronizer = Synchronizer(
         named,
@@ -107,17 +111,15 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         },
         group_of=group_of,
         predivide=gradient_predivide_factor,
-        momentum=TakenOverMomentum(made, 1 if averages else used.size) if takes_over else None,
+        momentum=TakenOverMomentum(made, 1 if averages else first.size) if takes_over else None,
         steering=Steering() if transport is None and process_set is None and has_coordinator() else None,
     )
     return made
 
 
-def _chosen_transport(process_set: Any, timeout: float) -> Transport:
+def _to_horovods_ranks(process_set: Any, timeout: float) -> Transport | ElasticRanks:
     """Return a transport among Horovod's ranks; all of them make their optimizers in the same order."""
     import horovod.torch as hvd
 
-    from gradsieve_hvd.transport.choose import choose_transport
-
     ranks = hvd.global_process_set if process_set is None else process_set
-    return choose_transport(ranks, timeout).transport
+    return ElasticRanks(ranks, timeout) if is_elastic() else choose_transport(ranks, timeout).transport

@@ -13,7 +13,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from torch import Tensor
 
-from gradsieve.errors import ExchangeError
+from gradsieve.errors import ExchangeError, GradsieveError
 from gradsieve_hvd.transport.base import AllReducing, Arriving, Transport, begin_allgather
 from gradsieve_hvd.transport.running_clock import RUNNING
 
@@ -123,6 +123,8 @@ class _Failure:
     error: BaseException | None = None
 
     def raise_if_any(self) -> None:
+        if isinstance(self.error, RuntimeError) and not isinstance(self.error, GradsieveError):
+            raise self.error  # a library's: elastic training catches Horovod's, to go on without a rank
         if self.error is not None:
             raise ExchangeError(
                 "an exchange before this one has failed, and the ranks have parted"

@@ -42,6 +42,10 @@ class Joining:
         """Whether nobody trains any more; the same on all ranks."""
         return self.absent == self._messages.size
 
+    def restart(self) -> None:
+        """Forget who had joined: the ranks may be others than before."""
+        self.joined, self.absent, self._owes_verdict, self._behind = False, 0, False, 0
+
     def counted(self, absent: int | None) -> None:
         """A round is over in which so many ranks had joined; None if that got lost: as many as before."""
         self.absent = self.absent if absent is None else absent

@@ -21,14 +21,26 @@ class ThreadMessages:
 
     What is told while gradients travel waits for `flush`, which comes at the same place on all ranks; a
     gradient that becomes ready may not be the same one everywhere.
-
-    rank, size: see `gradsieve_hvd.transport.messages.Messages`.
     """
 
     def __init__(self, thread: ExchangeThread) -> None:
-        self.rank, self.size = thread.transport.rank, thread.transport.size
         self._thread = thread
         self._waiting: list[ThreadReplies] = []
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank; another one after a reset of elastic training, perhaps."""
+        return self._thread.transport.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are now."""
+        return self._thread.transport.size
+
+    def use(self, thread: ExchangeThread) -> None:
+        """Go on over another thread; what waits to be told is forgotten."""
+        self._thread = thread
+        self._waiting.clear()
 
     def tell(self, content: bytes, name: str) -> ThreadReplies:
         """Begin to tell all ranks ``content``, at the next `flush` or when somebody waits for the answers."""

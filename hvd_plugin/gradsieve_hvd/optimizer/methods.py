@@ -73,6 +73,15 @@ class DistributedMethods(torch.optim.Optimizer):
         """
         return join(self.synchronizer, self)
 
+    def restart(self) -> None:
+        """Go on among ranks that may be others than before; see `Synchronizer.restart`.
+
+        `TrainingState.restore` does it. With one of Horovod's states instead::
+
+        state.register_reset_callbacks([optimizer.restart])
+        """
+        self.synchronizer.restart()
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients.
 
@@ -110,6 +119,7 @@ class DistributedMethods(torch.optim.Optimizer):
 METHODS = (
     "add_param_group",
     "join",
+    "restart",
     "set_backward_passes_per_step",
     "skip_synchronize",
     "step",

@@ -51,6 +51,11 @@ class BucketPlan:
         self._ready: list[str] | None = []
         self._bucket_of: dict[str, Bucket] = {}
 
+    def restart(self) -> None:
+        """Forget all buckets: new ranks know no order of readiness yet."""
+        self.sparse, self.factored, self.dense, self._bucket_of = [], [], [], {}
+        self._epoch, self._ready = 0, []
+
     def bucket_of(self, name: str) -> Bucket:
         """Return the bucket that a tensor travels in."""
         return self._bucket_of[name]

@@ -18,6 +18,7 @@ from torch.nn import Parameter
 
 from gradsieve import CompressionConfig, Policy, Steering
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine import checkpoint
 from gradsieve_hvd.engine.held_clipping import HeldClipping
 from gradsieve_hvd.engine.parameters import ParameterState
 from gradsieve_hvd.engine.reducer import Reducer
@@ -28,6 +29,7 @@ from gradsieve_hvd.transport.base import Transport
 from .backward_hooks import BackwardHooks
 from .bucket_reduction import BucketReduction
 from .buckets import Bucket, DenseBucket
+from .elastic_ranks import ElasticRanks
 from .exchange_thread import ExchangeThread, Pending
 from .joining import Joining
 from .messages import ThreadMessages
@@ -51,7 +53,7 @@ class Synchronizer:
     Args:
         named: all parameters by name, in the order of their registration.
         settings: the user's.
-        transport: to the other ranks, for this object alone.
+        transport: to the other ranks, for this object alone; or ranks of elastic training.
         path: how gradients travel.
         averages: whether gradients are averaged, rather than summed.
         passes: backward passes before a gradient is ready.
@@ -72,7 +74,7 @@ class Synchronizer:
         self,
         named: Sequence[tuple[str, Parameter]],
         settings: Settings,
-        transport: Transport,
+        transport: Transport | ElasticRanks,
         path: Path,
         *,
         averages: bool,
@@ -87,7 +89,10 @@ class Synchronizer:
         self._path, self._momentum = path, momentum
         self._hooks = BackwardHooks(named, self)
         self.named = self._hooks.named
-        self._thread = ExchangeThread(transport, settings.timeout_seconds)
+        self._elastic = transport if isinstance(transport, ElasticRanks) else None
+        self._connected = self._elastic is None
+        first = transport.unconnected() if isinstance(transport, ElasticRanks) else transport
+        self._thread = ExchangeThread(first, settings.timeout_seconds)
         self.messages = ThreadMessages(self._thread)
         self.joining = Joining(self.messages)
         self._steering = steering
@@ -132,6 +137,35 @@ class Synchronizer:
         """
         self._hooks.add(name, parameter)
 
+    # -- ranks that change --
+
+    def restart(self) -> None:
+        """Begin as in a new process, on all ranks together: they may be others than before.
+
+        In elastic training, the residuals of this rank go on; see `checkpoint`. The transport is made again
+        in the next round, which is the first one of new ranks.
+        """
+        self._end_round()
+        self.reducer.restart()
+        self.joining.restart()
+        self._plan.restart()
+        if self._elastic is not None:
+            kept = checkpoint.state_of(self.reducer)
+            self._use(self._elastic.unconnected())
+            self._connected = False
+            checkpoint.prepare(self.reducer, kept, residuals=True)()
+
+    def _connect(self) -> None:
+        if self._elastic is not None and not self._connected:
+            self._use(self._elastic.connect())
+            self._connected = True
+
+    def _use(self, transport: Transport) -> None:
+        self._thread = ExchangeThread(transport, self.reducer.settings.timeout_seconds)
+        self.messages.use(self._thread)
+        if self._momentum is not None and not self.reducer.averages:
+            self._momentum.ranks = transport.size
+
     # -- backward --
 
     def backward_reached(self, name: str) -> None:
@@ -159,7 +193,7 @@ class Synchronizer:
     def _begin_round(self) -> None:
         """1. If the sums of the last round were never applied, that step was skipped: roll it back.
         2. Take in parameters that have thawed; the same ones on all ranks.
-        3. In the first round, compare settings.
+        3. In the first round, also after a restart, connect to the ranks and compare settings.
         4. Give tensors that are new their buckets.
         """
         if self.in_round:
@@ -168,6 +202,7 @@ class Synchronizer:
         if self.reducer.unapplied:
             self._skip()
         self._hooks.register()
+        self._connect()
         if not self.reducer.compared:
             self._compare_settings()
         new = [(name, p) for name, p in self._hooks.reduced() if name not in self._plan.names]
@@ -190,6 +225,8 @@ class Synchronizer:
             coordinator=self._steering is not None,
         )
         number = self.reducer.compare(mine, compresses=self._compresses)
+        if self._control is not None:
+            self.reducer.observers.remove(self._control.clock)
         if self._steering is not None:
             from gradsieve_hvd.control.plan_exchange import join
 

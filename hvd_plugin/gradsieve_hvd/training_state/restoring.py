@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import secrets
 import warnings
 from dataclasses import dataclass
@@ -13,20 +14,26 @@ from gradsieve.errors import StateError
 from gradsieve_hvd.training_state import files
 from gradsieve_hvd.training_state.agreement import Restoration, newer
 from gradsieve_hvd.training_state.header import Unusable
+from gradsieve_hvd.training_state.lost_mass import NOTHING_LOST, LostMass, lost_mass
 from gradsieve_hvd.training_state.ranks import Ranks, told
 from gradsieve_hvd.training_state.reports import agree_on, durable_report, report_of
 from gradsieve_hvd.training_state.sharing import receive, send
 from gradsieve_hvd.training_state.snapshot import Training
 from gradsieve_hvd.training_state.store import Folder
 
+_log = logging.getLogger("gradsieve.training_state")
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """step: 0 if there was nothing. run: number of what begins now. neighbours: ranks of this folder."""
+    """step: 0 if there was nothing. run: number of what begins now. neighbours: ranks of this folder. lost:
+    what ranks that are gone owed.
+    """
 
     step: int
     run: int
     neighbours: frozenset[int]
+    lost: LostMass = NOTHING_LOST
 
 
 def restore(training: Training, memory: Folder, durable: Folder | None, ranks: Ranks) -> Restored:
@@ -35,9 +42,10 @@ def restore(training: Training, memory: Folder, durable: Folder | None, ranks: R
     1. Tell each other what is there, in memory and in the durable folder; see `agreement.agree`. The later
        step wins, memory in case of a tie.
     2. Read and check it. If a rank cannot, start again without that file.
-    3. Ranks without a file get the common part from one that has it. They, and all ranks when their number
-       has changed, start without residuals.
-    4. Delete this rank's later commits: they are not this training's any more. Of ranks that were here under
+    3. Ranks without a file get the common part from one that has it, and start without residuals. When the
+       number of ranks has changed, residuals go on so that they owe as much; see `engine.checkpoint`.
+    4. Rank 0 logs what is lost of residuals that no rank has any more.
+    5. Delete this rank's later commits: they are not this training's any more. Of ranks that were here under
        other numbers, only the newest commit stays until there are new ones: more would not leave enough room.
 
     Raises:
@@ -63,7 +71,10 @@ def restore(training: Training, memory: Folder, durable: Folder | None, ranks: R
         from_memory, from_durable = agree_on(answers, "memory"), agree_on(answers, "durable")
         choice = newer(from_memory, from_durable)
         folder = memory if durable is None or choice is from_memory else durable
-        if choice is None or _Attempt(training, folder, choice, ranks).succeeds(unusable):
+        if choice is None:
+            break
+        attempt = _Attempt(training, folder, choice, ranks)
+        if attempt.succeeds(unusable):
             break
     step = 0 if choice is None else choice.step
     for one in (memory, durable):
@@ -72,7 +83,10 @@ def restore(training: Training, memory: Folder, durable: Folder | None, ranks: R
     place = answers[ranks.rank]["memory"]["place"]
     here = frozenset(rank for rank, answer in enumerate(answers) if answer["memory"]["place"] == place)
     memory.forget_others(here, but_up_to=step)
-    return Restored(step, int(answers[0]["run"]), here)
+    lost = NOTHING_LOST if choice is None else attempt.lost
+    if lost.ranks and ranks.rank == 0:
+        _log.warning("step %d: %s", step, lost)
+    return Restored(step, int(answers[0]["run"]), here, lost)
 
 
 def _prepare(memory: Folder, durable: Folder | None) -> str:
@@ -87,14 +101,15 @@ def _prepare(memory: Folder, durable: Folder | None) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Attempt:
-    """To go on from one commit, which may turn out not to be readable."""
+    """To go on from one commit, which may turn out not to be readable. lost: once it has succeeded."""
 
     training: Training
     folder: Folder
     choice: Restoration
     ranks: Ranks
+    lost: LostMass = NOTHING_LOST
 
     def succeeds(self, unusable: set[Path]) -> bool:
         """Take the commit over; False, changing only ``unusable``, if some rank cannot read its file."""
@@ -142,16 +157,18 @@ class _Attempt:
         elif taken.size != self.ranks.size:
             _warn(
                 f"rank {rank}: step {step} was committed by {taken.size} ranks and is restored by "
-                f"{self.ranks.size}: it goes on without residuals"
+                f"{self.ranks.size}: its residual goes on and owes the mean as much as before"
             )
-            own = None
         problem = ""
         try:
             self.training.apply(shared, own)
         except Exception as error:  # noqa: BLE001 - whatever a user's object raises, every rank must hear of it
             problem = f"{type(error).__name__}: {error}"
-        if problems := told(self.ranks.gather({"problem": problem}), "problem"):
+        owed = [] if own is None else own.get("owed", [])
+        answers = self.ranks.gather({"problem": problem, "owed": owed})
+        if problems := told(answers, "problem"):
             raise StateError(f"step {step} does not fit this training: {problems}")
+        self.lost = lost_mass(self.choice, next((each["owed"] for each in answers if each["owed"]), []))
 
 
 def _warn(message: str) -> None:

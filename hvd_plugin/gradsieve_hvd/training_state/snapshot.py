@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -9,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from gradsieve.errors import ConfigurationError
 from gradsieve.parameter_names import matching
 from gradsieve_hvd.engine import checkpoint
-from gradsieve_hvd.optimizers import find_reducer
+from gradsieve_hvd.optimizers import find_reducer, restart
 from gradsieve_hvd.training_state import random_state
 
 _OWN_OF_COMPRESSOR = ("rank", "size", "layers", "policy")
@@ -74,10 +75,14 @@ class Training:
             random_state.restore(own["random"])
 
     def restart(self) -> None:
-        """Make the ranks compare their settings again: they may be others than before."""
+        """Make the ranks meet and compare their settings again: they may be others than before."""
+        restart(self.optimizer)
+
+    def owed(self) -> float:
+        """Return the L2 norm of all that waits in this rank's residuals."""
         reducer = find_reducer(self.optimizer)
-        if reducer is not None:
-            reducer.restart()
+        states = [] if reducer is None else reducer.states.values()
+        return math.hypot(*(each.compressor.waiting() for each in states if each.compressor is not None))
 
     def _check(self, shared: dict[str, Any]) -> None:
         for field, mine in (("others", self.others), ("values", self.values)):

@@ -13,6 +13,7 @@ from gradsieve_hvd.control.plan import has_coordinator
 from gradsieve_hvd.training_state import files
 from gradsieve_hvd.training_state.durable import DurableCopies
 from gradsieve_hvd.training_state.header import Commit, Unusable
+from gradsieve_hvd.training_state.lost_mass import NOTHING_LOST, LostMass
 from gradsieve_hvd.training_state.ranks import Ranks, told
 from gradsieve_hvd.training_state.restoring import Restored, restore
 from gradsieve_hvd.training_state.snapshot import Stateful, Training
@@ -82,6 +83,7 @@ class TrainingState:
         self._durable = None if durable is None else DurableCopies(Path(durable), self._ranks.rank, keep)
         self._restored: Restored | None = None
         self._published = 0  # since then
+        self._owed: list[float] = []  # by all ranks at the last commit since then
         self._read_back = False
 
     def restore(self) -> int:
@@ -98,10 +100,15 @@ class TrainingState:
         if self._durable is not None:
             durable = self._durable.folder
             self._durable.end(self._ranks.timeout)
-        self._restored = restore(self._training, self._memory, durable, self._ranks)
-        self._published = 0
         self._training.restart()
+        self._restored = restore(self._training, self._memory, durable, self._ranks)
+        self._published, self._owed = 0, []
         return self._restored.step
+
+    @property
+    def lost(self) -> LostMass:
+        """What was lost of residuals at the last `restore`, because ranks are gone; the same on all ranks."""
+        return NOTHING_LOST if self._restored is None else self._restored.lost
 
     def commit(self, step: int) -> None:
         """Commit the state after ``step`` completed steps, if it is a multiple of ``every``.
@@ -127,7 +134,8 @@ class TrainingState:
         commit = Commit(step, _generation(), self._restored.run, self._ranks.rank, self._ranks.size)
         due = self._durable is not None and step // self._every % self._durable_every == 0
         late = self._durable.end(self._ranks.timeout) if due and self._durable is not None else ""
-        answers = self._ranks.gather({"step": step, "problem": self._write(commit), "late": late})
+        said = {"step": step, "problem": self._write(commit), "late": late, "owed": self._training.owed()}
+        answers = self._ranks.gather(said)
         steps = sorted({answer["step"] for answer in answers})
         problems = told(answers, "problem")
         if problems or len(steps) > 1:
@@ -137,6 +145,7 @@ class TrainingState:
             raise RankMismatch(
                 f"ranks commit different steps: {steps}. Call commit() on all ranks in the same ones."
             )
+        self._owed = [answer["owed"] for answer in answers]
         self._publish(commit, self._restored.neighbours)
         if problems := told(answers, "late"):
             raise StateError(f"{problems} (step {step} is committed in memory)")
@@ -153,7 +162,8 @@ class TrainingState:
         try:
             if self._durable is not None and self._durable.busy:
                 draft.unlink(missing_ok=True)  # the memory that would be written over is being copied
-            files.write(draft, commit, *self._training.capture())
+            shared, own = self._training.capture()
+            files.write(draft, commit, shared, {**own, "owed": self._owed})
             if not self._read_back:
                 written = files.Opened(draft)
                 written.load_shared()

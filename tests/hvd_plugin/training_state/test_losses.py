@@ -14,7 +14,7 @@ from real_ranks import on_ranks
 from training import assert_equal_on_all_ranks, assert_same, residuals
 
 from gradsieve_hvd.training_state import files
-from gradsieve_hvd.training_state.header import HEADER_BYTES, Header
+from gradsieve_hvd.training_state.header import HEADER_BYTES
 
 
 @on_ranks
@@ -33,6 +33,8 @@ def test_a_replaced_rank_gets_the_others_weights_and_a_zero_residual(hvd: Any) -
                 assert after.state.restore() == 3
         else:
             assert after.state.restore() == 3
+        assert after.state.lost.ranks == (hvd.size() - 1,)
+        assert 0.0 < after.state.lost.norm < after.state.lost.of
         assert after.state.values["seen"] == 24
         assert after.scheduler.last_epoch == 3
         assert_same(after.train(3, first=3), weights)
@@ -85,19 +87,25 @@ def test_different_newest_steps_lead_to_the_newest_that_all_have(hvd: Any) -> No
 
 
 @on_ranks
-def test_ranks_of_a_job_of_another_size_keep_weights_and_drop_residuals(hvd: Any) -> None:
+def test_ranks_of_a_job_of_another_size_keep_weights_and_owe_the_mean_as_much(hvd: Any) -> None:
     with folder(hvd, apart=True) as directory:
         run = Run(hvd, directory)
-        weights = run.train(3)
+        weights, owed = run.train(3), residuals(run.optimizer)
         for path in directory.glob("*.commit"):
-            header, rest = files.header_of(path), path.read_bytes()[HEADER_BYTES:]
-            grown = Header(replace(header.commit, size=hvd.size() + 1), header.shared, header.own)
-            path.write_bytes(grown.packed() + rest)
+            opened = files.Opened(path)
+            shared, own = opened.load_shared(), opened.load_own()
+            own["compressor"]["size"] += 1
+            grown = path.with_suffix(".grown")
+            files.write(grown, replace(opened.header.commit, size=hvd.size() + 1), shared, own)
+            grown.replace(path)
         after = Run(hvd, directory, seed=1)
         with pytest.warns(UserWarning, match=f"committed by {hvd.size() + 1} ranks and is restored by"):
             assert after.state.restore() == 3
         assert_same(after.train(3, first=3), weights)
-        assert not any(bool(residual.any()) for residual in residuals(after.optimizer).values())
+        assert any(bool(residual.any()) for residual in owed.values())
+        for name, residual in residuals(after.optimizer).items():
+            torch.testing.assert_close(residual * (hvd.size() + 1), owed[name] * hvd.size())
+        assert after.state.lost.ranks == (hvd.size(),)
         assert_equal_on_all_ranks(hvd, after.train(5, first=3))
 
 
