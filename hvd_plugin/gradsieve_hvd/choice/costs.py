@@ -33,7 +33,7 @@ class WorkRates:
 
     select, add, narrow, factor: per element of the bucket: to accumulate and select; to add two fp32 numbers;
     to round to 16 bits and back; to go through all steps of a factorisation, for one column of the factors.
-    encode, decode: per entry.
+    encode, decode: per entry. tensor: to select from one, whatever its size.
     """
 
     select: float
@@ -42,6 +42,7 @@ class WorkRates:
     add: float
     narrow: float
     factor: float
+    tensor: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class Load:
 
     entries: that a rank selects. hot: share of all elements that selections lie in, from ``density`` (all
     ranks select the same) to 1 (independently); see `Supports`. factor_values: of both factors of all its
-    matrices together; 0 if none travels by factors. columns: of the factors.
+    matrices together; 0 if none travels by factors. columns: of the factors. tensors: in the bucket, on the
+    average. ranks_per_core: that do their work at the same time, so that it takes as many times as long.
     """
 
     elements: int
@@ -59,6 +61,8 @@ class Load:
     hot: float = 1.0
     factor_values: int = 0
     columns: int = 4
+    tensors: float = 1.0
+    ranks_per_core: float = 1.0
 
     def supports(self) -> Supports:
         """Return how the ranks' selections overlap."""
@@ -69,7 +73,7 @@ class Load:
 class Cost:
     """Of one bucket by one path, for one rank.
 
-    work_seconds: of a core. wire_seconds: until everything has arrived. wire_bytes: sent.
+    work_seconds: until its work is done. wire_seconds: until everything has arrived. wire_bytes: sent.
     """
 
     work_seconds: float
@@ -90,9 +94,10 @@ def predict(path: str, load: Load, ranks: int, link: Link, rates: WorkRates) -> 
 
     1. Bytes are those of `gradsieve_hvd.exchange.messages_sent`.
     2. Every round of messages that must wait for the one before costs a start-up.
-    3. Work is counted in elements and entries, and is the work of one rank that has a core to itself.
+    3. Work is counted in elements, entries and tensors. Ranks that share a core wait for each other's.
     """
-    return PATHS[path](load, ranks, link, rates)
+    cost = PATHS[path](load, ranks, link, rates)
+    return replace(cost, work_seconds=load.ranks_per_core * cost.work_seconds)
 
 
 def _cost(work: float, rounds: int, sent: float, link: Link) -> Cost:
@@ -129,7 +134,8 @@ def _sparse(name: str, rounds: Callable[[int], int], *, bounded: bool = False) -
         received = entries_of(messages)
         # The last message is the one that an all-gather hands on as it is.
         encoded = entries_of([*messages[:-1], replace(messages[-1], times=1)])
-        work = rates.select * load.elements + rates.encode * encoded + rates.decode * received
+        selecting = rates.select * load.elements + rates.tensor * load.tensors
+        work = selecting + rates.encode * encoded + rates.decode * received
         return _cost(work, rounds(ranks), bytes_of(messages, load.value_dtype), link)
 
     return cost

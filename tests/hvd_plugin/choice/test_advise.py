@@ -10,6 +10,7 @@ from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.choice.costs import PATHS
 from gradsieve_hvd.cli import main
 from gradsieve_hvd.experiments.advise.command import parse_count
+from gradsieve_hvd.experiments.advise.prediction import APPLIED
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,34 @@ def test_every_path_has_a_row_and_the_fastest_comes_first(tmp_path):
     assert rows["dense"]["wire_bytes"] == pytest.approx(179.2e6)
     assert rows["dense"]["step_seconds"] > 14.3
     assert all(rate > 0 for rate in written["rates"].values())
+
+
+def test_paths_are_compared_by_what_they_apply(tmp_path):
+    written, output = advised(tmp_path, "100mbit")
+    lines = [line for line in output.splitlines() if "; applies " in line]
+    named = [path for line in lines for path in PATHS if f"'{path}'" in line]
+    assert {"scatter", "lowrank"} <= {*named}
+    assert len(named) == len(APPLIED)
+    for paths in APPLIED.values():
+        rows = [row for row in written["rows"] if row["path"] in paths]
+        assert min(rows, key=lambda row: row["step_seconds"])["path"] in named
+
+
+def test_sharing_cores_and_many_tensors_make_selecting_slower(tmp_path):
+    def allgather(*options):
+        rows = advised(tmp_path, "100mbit", *options)[0]["rows"]
+        return next(row for row in rows if row["path"] == "allgather")
+
+    # as timed twice on a machine that may be busy: far apart, so that it does not matter
+    assert allgather("--ranks-per-core", "50", "--tensors", "160")["work_seconds"] > (
+        5 * allgather()["work_seconds"]
+    )
+
+
+def test_what_an_unshaped_link_is_taken_for_is_said(tmp_path):
+    written, output = advised(tmp_path, "none")
+    assert "4gbit assumed" in output
+    assert written["asked"]["bytes_per_second"] == 5e8
 
 
 def test_it_says_where_compression_does_not_pay(tmp_path):

@@ -1,5 +1,7 @@
 """A predicted cost is its bytes, rounds and work, and moves the right way with each of them."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,22 @@ def test_a_start_up_is_paid_in_each_round_of_four_ranks(path, rounds):
     load = Load(100_000, 1000)
     free, paid = (predict(path, load, 4, Link(start_up, 1e9), RATES) for start_up in (0, 1.0))
     assert paid.seconds - free.seconds == pytest.approx(rounds)
+
+
+@paths
+@given(LOADS, RANKS, LINKS, st.floats(1, 16))
+def test_ranks_that_share_a_core_wait_for_each_others_work_and_send_no_more(path, load, ranks, link, share):
+    alone = predict(path, load, ranks, link, RATES)
+    shared = predict(path, replace(load, ranks_per_core=share), ranks, link, RATES)
+    assert shared.work_seconds == pytest.approx(share * alone.work_seconds)
+    assert (shared.wire_seconds, shared.wire_bytes) == (alone.wire_seconds, alone.wire_bytes)
+
+
+@paths
+def test_many_small_tensors_cost_paths_that_select_from_each(path):
+    rates = replace(NO_WORK, tensor=0.5)
+    cost = predict(path, Load(100_000, 1000, tensors=6), 4, Link(0, 1e9), rates)
+    assert cost.work_seconds == (3.0 if path in ("allgather", "ring", "scatter") else 0)
 
 
 def test_a_slow_link_wants_few_bytes_and_a_free_one_little_work():

@@ -14,12 +14,21 @@ from gradsieve_hvd.choice.schedule import step_time
 Row = dict[str, Any]
 _BUCKET_ELEMENTS = 1 << 20  # as the optimizer cuts them
 _MATRIX_SIDE = 512  # of the usual matrix of a model (r)
-WHOLE = ("dense", "fp16", "bf16")
+APPLIED = {
+    "whole gradients": ("dense", "fp16", "bf16"),
+    "all entries that some rank selects": ("allgather", "ring"),
+    "as many entries as one rank selects": ("scatter",),
+    "matrices of low rank": ("lowrank",),
+}
+"""Paths by what they apply: only those of one kind carry the same."""
+WHOLE = APPLIED["whole gradients"]
 
 
 @dataclass(frozen=True)
 class Question:
-    """compute_seconds: of a step without exchanging. columns: of the factors of "lowrank"."""
+    """compute_seconds: of a step without exchanging, of all ranks at once. columns: of the factors of
+    "lowrank". tensors: that are compressed; 0 for one per bucket. ranks_per_core: see `Load`.
+    """
 
     elements: int
     ranks: int
@@ -28,6 +37,8 @@ class Question:
     value_dtype: ValueDtype = "float32"
     hot: float = 1.0
     columns: int = 4
+    tensors: int = 0
+    ranks_per_core: float = 1.0
 
     def bucket(self, elements: int) -> Load:
         """Return the load of a bucket of so many of the model's elements."""
@@ -40,6 +51,8 @@ class Question:
             max(self.hot, self.density),
             min(factors, elements),
             self.columns,
+            self.tensors * elements / self.elements if self.tensors else 1.0,
+            self.ranks_per_core,
         )
 
 
