@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from signal import SIGTERM, Signals
+from subprocess import Popen
 
 from gradsieve.errors import LaunchError
 from gradsieve_hvd.launcher import agent
@@ -88,10 +89,13 @@ class GlooRanks:
         self.status = 0
         self._failure = ""
         self._ranks: dict[int, int] = {}
+        # A Popen that is forgotten waits for its process, whose end would then be lost to processes.reap().
+        self._children: list[Popen[bytes]] = []
         for rank in range(job.ranks):
             own = slot_environment(rank, job, port) | rank_numbers(rank, job)
             child = spawn(_on_host(rank, job, command), defaults | own)
             self._ranks[child.pid] = rank
+            self._children.append(child)
             prefix = f"[{rank}] ".encode() if job.tag_output else b""
             self.sources += [
                 source(child.stdout, setting.out, OutputFilter(prefix=prefix)),

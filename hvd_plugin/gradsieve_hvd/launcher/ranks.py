@@ -108,6 +108,7 @@ class MpiRanks:
         arguments = mpirun_arguments(job, cores=setting.cores, folder=setting.folder, agent=script)
         mpirun = find_program("mpirun", setting.environment.get("PATH"))
         child = spawn([mpirun, *arguments, *numbered(held(command))], setting.environment)
+        self._child = child  # a Popen that is forgotten waits for its process: reap() would miss its end
         self._pid = child.pid
         self.sources = [
             source(child.stdout, setting.out, OutputFilter(job.tag_output)),

@@ -61,6 +61,12 @@ def test_when_a_rank_has_failed_those_that_do_not_want_to_end_are_killed(launche
     assert launcher.left_over() == []
 
 
+def test_ranks_that_end_before_the_job_is_watched_end_it(launcher):
+    done = launcher.run("-np", "2", "--gloo", "--timeout", "60", "--", "sh", "-c", "echo hi")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hi\nhi\n", "")
+    assert launcher.left_over() == []
+
+
 def test_ranks_meet_through_gloo_on_an_emulated_link(launcher, emulated_link_allowed):
     # Tagged, because only then do lines of different ranks arrive whole.
     done = launcher.run("-np", "2", "--gloo", "--link", "100mbit", "--tag-output", "--", "python", "-c", SUM)
