@@ -142,8 +142,10 @@ class Synchronizer:
     def restart(self) -> None:
         """Begin as in a new process, on all ranks together: they may be others than before.
 
-        In elastic training, the residuals of this rank go on; see `checkpoint`. The transport is made again
-        in the next round, which is the first one of new ranks.
+        In elastic training, the residuals of this rank go on; see `checkpoint`. So do velocities of
+        compressed tensors, which are a rank's own. Those of tensors that travel whole begin at zero: they
+        must be equal on all ranks, and new ranks have none. The transport is made again in the next round,
+        which is the first one of new ranks.
         """
         self._end_round()
         self.reducer.restart()
@@ -151,6 +153,7 @@ class Synchronizer:
         self._plan.restart()
         if self._elastic is not None:
             kept = checkpoint.state_of(self.reducer)
+            kept["dense"] = {name: each for name, each in kept["dense"].items() if name in kept["layers"]}
             self._use(self._elastic.unconnected())
             self._connected = False
             checkpoint.prepare(self.reducer, kept, residuals=True)()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from real_ranks import on_ranks
 from thread_ranks import ThreadRank, on_thread_ranks
+from torch import nn
 from training import (
     assert_equal_on_all_ranks,
     laplace,
@@ -51,14 +52,18 @@ def test_survivors_owe_the_weights_as_much_as_before(exchange, before, after, op
             torch.testing.assert_close(residual / divisor_after, owed / divisor_before)
 
 
-@on_ranks
-def test_an_optimizer_that_starts_again_in_elastic_training_keeps_its_residual(hvd: Any) -> None:
+def elastic_optimizer(model: nn.Module) -> Any:
     os.environ["HOROVOD_ELASTIC"] = "1"  # as Horovod's elastic driver has set it before a process begins
     try:
-        model = perceptron()
-        optimizer = gradsieve_hvd.DistributedOptimizer(sgd(model), model.named_parameters(), laplace())
+        return gradsieve_hvd.DistributedOptimizer(sgd(model), model.named_parameters(), laplace())
     finally:
         del os.environ["HOROVOD_ELASTIC"]
+
+
+@on_ranks
+def test_an_optimizer_that_starts_again_in_elastic_training_keeps_its_residual(hvd: Any) -> None:
+    model = perceptron()
+    optimizer = elastic_optimizer(model)
     for step in range(6):
         optimizer.zero_grad()
         loss_of(model, step, hvd.rank()).backward()
@@ -71,3 +76,28 @@ def test_an_optimizer_that_starts_again_in_elastic_training_keeps_its_residual(h
         optimizer.step()
     assert optimizer.synchronizer.reducer.step == 6
     assert_equal_on_all_ranks(hvd, weights(model))
+
+
+@on_ranks
+def test_weights_stay_equal_when_a_new_rank_without_momentum_joins(hvd: Any) -> None:
+    model = perceptron()
+    optimizer = elastic_optimizer(model)
+    for step in range(6):
+        if step == 3:
+            before = velocities(optimizer)
+            optimizer.restart()
+            kept = velocities(optimizer)
+            assert kept.keys() == {"0.weight", "2.weight"}, "the compressed ones"
+            assert all(torch.equal(each, before[name]) and each.any() for name, each in kept.items())
+        if step == 3 and hvd.rank() == hvd.size() - 1:
+            weights_so_far, model = model.state_dict(), perceptron(seed=1)
+            model.load_state_dict(weights_so_far)  # which a joining rank gets from the others
+            optimizer = elastic_optimizer(model)
+        optimizer.zero_grad()
+        loss_of(model, step, hvd.rank()).backward()
+        optimizer.step()
+    assert_equal_on_all_ranks(hvd, weights(model))
+
+
+def velocities(optimizer: Any) -> dict[str, torch.Tensor]:
+    return {name: each["velocity"] for name, each in gradsieve_hvd.state_dict(optimizer)["dense"].items()}
