@@ -15,6 +15,7 @@ The map, from the top; each stands on what comes below it (docs/architecture.md)
 
     cli
     experiments   demo, bench, report, reproduce, simulate: real training, measured
+    ddp           a hook for DistributedDataParallel, on the optimizer's buckets
     dropin        the stock Horovod's compression=        optimizer     an optimizer of our own, with buckets
     engine        a step over an optimizer's gradients, as a transaction
     exchange      allgather, ring, scatter of sparse gradients, and whole ones, over any transport
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         StateError,
     )
     from gradsieve.schedule import DensityWarmup
+    from gradsieve_hvd.ddp import DdpState, ddp_hook
     from gradsieve_hvd.dropin.compressor import Compression, HorovodCompressor
     from gradsieve_hvd.dropin.job_compression import job_compression
     from gradsieve_hvd.engine.statistics import StepStatistics
@@ -69,6 +71,7 @@ _HOMES = {
         "RankMismatch",
         "StateError",
     ),
+    "gradsieve_hvd.ddp": ("DdpState", "ddp_hook"),
     "gradsieve_hvd.dropin.compressor": ("Compression", "HorovodCompressor"),
     "gradsieve_hvd.dropin.job_compression": ("job_compression",),
     "gradsieve_hvd.engine.statistics": ("StepStatistics",),
@@ -86,6 +89,7 @@ __all__ = [
     "BuildError",
     "Compression",
     "ConfigurationError",
+    "DdpState",
     "DensityWarmup",
     "DistributedOptimizer",
     "ExchangeError",
@@ -99,6 +103,7 @@ __all__ = [
     "StateError",
     "StepStatistics",
     "TrainingState",
+    "ddp_hook",
     "job_compression",
     "load_state_dict",
     "state_dict",

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradsieve.errors import ConfigurationError
 
+from .ddp.state import DdpState
 from .dropin.compressor import adapter_of
 from .engine import checkpoint
 from .engine.reducer import Reducer
@@ -62,7 +63,7 @@ def reducer_of(optimizer: Any) -> Reducer:
     if reducer is None:
         raise ConfigurationError(
             "this optimizer is no hvd.DistributedOptimizer with a gradsieve compressor, nor a "
-            "gradsieve_hvd.DistributedOptimizer"
+            "gradsieve_hvd.DistributedOptimizer, nor a gradsieve_hvd.DdpState"
         )
     return reducer
 
@@ -79,6 +80,8 @@ def restart(optimizer: Any) -> None:
 
 def find_reducer(optimizer: Any) -> Reducer | None:
     """Return what gradsieve keeps for a distributed optimizer; None if it does not compress."""
+    if isinstance(optimizer, DdpState):
+        return optimizer.reducer
     synchronizer = getattr(optimizer, "synchronizer", None)
     if isinstance(synchronizer, Synchronizer):
         return synchronizer.reducer

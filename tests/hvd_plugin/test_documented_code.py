@@ -9,7 +9,10 @@ import pytest
 from real_ranks import run_alone
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", *(f"docs/{name}.md" for name in ("horovod", "methods", "optimizer", "state")))
+DOCUMENTS = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("ddp", "horovod", "methods", "optimizer", "state")),
+)
 
 
 @pytest.mark.timeout(150)

@@ -8,27 +8,9 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-import gradsieve
 from gradsieve.config.base import is_positive
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.engine.settings import Settings
-
-
-def settings_from(compression: Any) -> Settings:
-    """Return the settings that ``compression=`` stands for.
-
-    Raises:
-        ConfigurationError: it is not one of `gradsieve_hvd.Compression`.
-    """
-    if compression is None:
-        return Settings(config=gradsieve.Compression.laplace())
-    if not isinstance(compression, Settings):
-        raise ConfigurationError(
-            f"compression={compression!r}: expected one of gradsieve_hvd.Compression, such as "
-            "gradsieve_hvd.Compression.laplace(density=0.01)"
-        )
-    return compression
 
 
 def named_from(

@@ -59,14 +59,16 @@ class BucketReduction:
         """Return the names of the tensors that have not been put into their buckets, sorted."""
         return sorted(self._plan.names - self._put.keys())
 
-    def put(self, name: str) -> None:
+    def put(self, name: str, gradient: Tensor | None = None) -> None:
         """Put what is sent of a gradient into its bucket.
+
+        gradient: a dense one, overwritten with the mean or sum; None for what `gradient_of` returns.
 
         Raises:
             ConfigurationError: see `gradient_of`.
         """
         parameter, bucket = self._named[name], self._plan.bucket_of(name)
-        gradient = self.gradient_of(name)
+        gradient = self.gradient_of(name) if gradient is None else gradient
         state = self._reducer.state_of(name, parameter)
         if self._momentum is not None and state.velocity is not None:
             self._momentum.adopt(parameter, state.velocity, compressed=state.compressor is not None)

@@ -207,7 +207,7 @@ class DenseBucket:
         counts: bool = False,
     ) -> None:
         self.name, self.sizes, self._dtype, self._exchange = name, dict(sizes), dtype, exchange
-        self._counts, self.joined = counts, False
+        self.counts, self.joined = counts, False
         self.absent: int | None = None
         self._parts: dict[str, Tensor] = {}
 
@@ -223,7 +223,7 @@ class DenseBucket:
     def begun(self, ready_seconds: float) -> Begun[Reduced]:  # noqa: ARG002 - no frame
         """Return what begins the exchange, all of which waits, and forget the gradients."""
         parts, self._parts = self._parts, {}
-        count = torch.full((int(self._counts),), float(self.joined), dtype=self._dtype, device="cpu")
+        count = torch.full((int(self.counts),), float(self.joined), dtype=self._dtype, device="cpu")
 
         def exchange(transport: Transport) -> Reduced:
             flat = [parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes]
@@ -233,12 +233,12 @@ class DenseBucket:
 
     def split(self, reduced: Reduced) -> list[tuple[str, Tensor]]:
         """Return each tensor's part of the total, a view; NaN if a rank refused."""
-        if self._counts:
+        if self.counts:
             self.absent = None if reduced.refused else round(float(reduced.total[-1]))
         if reduced.refused:
             reduced.total.fill_(torch.nan)
         return list(
-            zip(self.sizes, reduced.total.split([*self.sizes.values(), int(self._counts)]), strict=False)
+            zip(self.sizes, reduced.total.split([*self.sizes.values(), int(self.counts)]), strict=False)
         )
 
     def discard(self) -> None:

@@ -10,13 +10,14 @@ from torch.nn import Parameter
 
 from gradsieve import Steering
 from gradsieve_hvd.control.plan import has_coordinator
+from gradsieve_hvd.engine.compression_argument import settings_from
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.supported import require_no_double_momentum
 from gradsieve_hvd.engine.tensors import require_known_dtype
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.choose import choose_transport
 
-from .arguments import group_numbers, is_average, named_from, require_predivide_factor, settings_from
+from .arguments import group_numbers, is_average, named_from, require_predivide_factor
 from .elastic_ranks import ElasticRanks, is_elastic
 from .methods import METHODS, derived
 from .momentum import TakenOverMomentum, is_to_be_taken_over
