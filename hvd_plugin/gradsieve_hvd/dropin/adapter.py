@@ -141,6 +141,9 @@ class HorovodAdapter(SilentObserver):
         if not self._watched:
             watch(self, timeout)
         self._watched = True
+        if self.control is not None:
+            self.reducer.observers.remove(self.control.clock)
+            self.control = None
         if self._steering is not None:
             from gradsieve_hvd.control.plan_exchange import join
 

@@ -19,11 +19,13 @@ SUPPORT = Path(__file__).parents[2] / "support"
 RANKS, SLOW, SLOW_SECONDS = 4, 3, 0.2
 STARTING_SECONDS = 200.0  # four ranks import torch at once, perhaps on one busy core
 PROGRAM = f"""
-import json, sys, time
+import gc, json, sys, time, weakref
 from pathlib import Path
 sys.path.insert(0, {str(SUPPORT)!r})
 import horovod.torch as hvd, torch
 import gradsieve_hvd
+from gradsieve_hvd.dropin.compressor import adapter_of
+from gradsieve_hvd.optimizers import restart
 from training import *
 folder = Path(sys.argv[1])
 hvd.init()
@@ -42,6 +44,12 @@ while not over:
     train(hvd, model, optimizer, steps=1, first=step)
     kept.append(gradsieve_hvd.statistics(optimizer).kept)
     step += 1
+    if sys.argv[2] == "drop-in" and step == 2:
+        clock = weakref.ref(adapter_of(optimizer).control.clock)
+        restart(optimizer)
+    if sys.argv[2] == "drop-in" and step == 3:
+        gc.collect()
+        assert clock() is None, "a restart leaves the clock of before at work"
     state.commit(step)
     over = bool(hvd.allreduce(torch.tensor(float((folder / "stop").exists())), name="over", op=hvd.Max))
 assert_equal_on_all_ranks(hvd, weights(model))
