@@ -51,6 +51,58 @@ train(ObjectState(bcast_object=hvd.broadcast_object, get_rank=hvd.rank, step=0))
 """
 
 
+# The same with a training by our own optimizer, whose commits lie in a folder of the process.
+TRAINING = """
+import os, sys, time
+import horovod.torch as hvd, torch
+from horovod.common.elastic import ObjectState
+from horovod.torch.elastic import run
+from torch import nn
+import gradsieve_hvd
+hvd.init()
+host, generation = os.environ["GRADSIEVE_HOST"], os.environ["GRADSIEVE_JOB_GENERATION"]
+print("starts", host, "generation", generation, flush=True)
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(60, 20), nn.ReLU(), nn.Linear(20, 10))
+optimizer = gradsieve_hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9),
+    model.named_parameters(),
+    gradsieve_hvd.Compression.topk(density=0.05, min_elements=100),
+)
+
+def owed():
+    layers = gradsieve_hvd.state_dict(optimizer)["layers"].values()
+    return sum(float(layer["feedback"]["residual"].norm()) for layer in layers)
+
+@run
+def train(state):
+    commits = gradsieve_hvd.TrainingState(model, optimizer, directory=f"{sys.argv[1]}-{os.getpid()}")
+    step = commits.restore()
+    if step == 0:
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    print("restored", step, "of", hvd.size(), "owing", owed() > 0, "lost", *commits.lost.ranks, flush=True)
+    while True:
+        enough = hvd.allreduce(torch.tensor([float(os.path.exists(sys.argv[1]))]), op=hvd.Max, name="enough")
+        torch.manual_seed(100 * step + hvd.rank())
+        optimizer.zero_grad()
+        model(torch.randn(8, 60)).square().mean().backward()
+        optimizer.step()
+        step += 1
+        mine = nn.utils.parameters_to_vector(model.parameters()).detach()
+        everyone = hvd.allgather(mine[None], name="weights")
+        assert (everyone == everyone[0]).all(), "ranks have drifted apart"
+        commits.commit(step)
+        if step % 5 == 0:
+            print("step", step, "size", hvd.size(), "host", host, flush=True)
+        if enough.item():
+            return
+        time.sleep(0.1)
+        state.commit()
+
+train(ObjectState(bcast_object=hvd.broadcast_object, get_rank=hvd.rank))
+"""
+
+
 def steps(coordinator, size):
     """Return the numbers of the steps that some rank reported with so many ranks."""
     words = [line.split() for line in coordinator.lines("[")]
@@ -63,7 +115,7 @@ def test_survivors_go_on_in_place_and_a_successor_joins_them(spread_job):
     patience = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "90"}
     hosts = {host: job.agent(host, slots=2 if host == "h0" else 1, **patience) for host in ("h0", "h1", "h2")}
     options = ("--gloo", "--hosts", "h0:2,h1,h2", "--min-hosts", "2")
-    coordinator = job.coordinator(*options, "--", "python", "-c", ELASTIC, str(enough))
+    coordinator = job.coordinator(*options, "--", "python", "-c", TRAINING, str(enough))
     coordinator.wait_for("size 4", 150)
     hosts["h1"].signal(signal.SIGKILL)
     # Well before Gloo gives up: a survivor that waits for another one hears of the loss from that one.
@@ -78,6 +130,12 @@ def test_survivors_go_on_in_place_and_a_successor_joins_them(spread_job):
     assert min(steps(coordinator, 3)) - before <= 5, "no more than the last step was done again"
     for host in ("h0", "h2"):
         assert hosts[host].process.poll() is None
+    restored = [line.split() for line in coordinator.lines("[") if " restored " in line]
+    after_loss = [line[5:] for line in restored if line[4] == "3"]
+    assert len(after_loss) == 3
+    assert all(line[1] == "True" and len(line) == 4 for line in after_loss), "each keeps its residual"
+    after_joining = sorted(line[6] for line in restored if line[4] == "4" and line[2] != "0")
+    assert after_joining == ["False", "True", "True", "True"], "a new rank owes nothing"
 
 
 def test_a_survivor_that_fails_with_a_lost_host_is_started_anew(job):
