@@ -25,7 +25,7 @@ from gradsieve.errors import ConfigurationError, PayloadError
 from gradsieve.policies import state as saved
 from gradsieve.policies.energy import norm
 
-BUCKETS = 127  # a prime, so that a matrix's rows fall into all buckets; the norm is right within about 6 %
+BUCKETS = 127  # a prime, so that a matrix's rows fall into all buckets; the norm's deviation is 6 %
 LARGEST_CHANGE = 2.0  # (r) of the norm from step to step
 _ROWS = 1 << 14  # of 127 elements: a block of 8 MiB
 _OFFSETS = 1 << 12  # beginnings in the list of signs

@@ -17,8 +17,8 @@ class HeldClipping:
     """What ``clip_global_norm`` does for an optimizer that sends nothing before backward has ended.
 
     1. Each rank tells the others a sketch of all its gradients, 524 bytes (`gradsieve.global_clipping`).
-    2. All ranks know the norm of the mean (or sum) from that, within some 6 %, and multiply all gradients
-       with one factor, before anything is accumulated or sent.
+    2. All ranks know the norm of the mean (or sum) from that, with a standard deviation of 6 %, and
+       multiply all gradients with one factor, before anything is accumulated or sent.
 
     It stands where `AgreedClipping` stands for gradients that are sent one by one, and remembers nothing from
     step to step.
