@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-import socket
 from typing import Any
+
+_TIMEOUT = dt.timedelta(seconds=60)
 
 
 def start_gloo(hvd: Any) -> None:
+    """Make the group; rank 0 listens before it says where, so that nobody else takes the port meanwhile."""
     import torch.distributed as dist
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = hvd.broadcast_object(free.getsockname()[1])
-    dist.init_process_group(
-        "gloo",
-        init_method=f"tcp://127.0.0.1:{port}",
-        rank=hvd.rank(),
-        world_size=hvd.size(),
-        timeout=dt.timedelta(seconds=60),
-    )
+    rank, size = hvd.rank(), hvd.size()
+    address = "127.0.0.1"
+    store = None
+    if rank == 0:
+        store = dist.TCPStore(address, 0, size, is_master=True, timeout=_TIMEOUT, wait_for_workers=False)
+    port = hvd.broadcast_object(None if store is None else store.port)
+    if store is None:
+        store = dist.TCPStore(address, port, size, is_master=False, timeout=_TIMEOUT)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)

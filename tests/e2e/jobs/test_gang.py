@@ -139,6 +139,26 @@ def bind(cluster, namespace: str, name: str, node: str) -> None:
     core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
 
 
+@pytest.fixture
+def guard(cluster, namespace):
+    """Keep workers of chosen namespaces off a node by a pod there; it has gone when the test has ended, as it
+    may keep off those of the next one, too.
+    """
+
+    def keep_off(node: str, namespaces: dict) -> None:
+        term = {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchExpressions": [{"key": "gradsieve.io/role", "operator": "Exists"}]},
+            "namespaceSelector": namespaces,
+        }
+        alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        cluster.apply(pod(namespace, "guard", cluster.pause_image, nodeName=node, affinity=alone))
+        cluster.wait_for_pod(namespace, "guard", "Running")
+
+    yield keep_off
+    cluster.kubectl("delete", "pod", "guard", "--namespace", namespace, "--ignore-not-found", timeout=70)
+
+
 @pytest.mark.parametrize(
     ("chosen", "attempts"),
     [
@@ -151,17 +171,10 @@ def bind(cluster, namespace: str, name: str, node: str) -> None:
     ],
 )
 def test_a_job_runs_on_the_other_nodes_beside_a_pod_that_keeps_it_off_one(
-    cluster, namespace, start, gpu_nodes, chosen, attempts
+    start, guard, gpu_nodes, chosen, attempts
 ):
     first, second = gpu_nodes  # of equal nodes, the planner takes them in this order
-    term = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchExpressions": [{"key": "gradsieve.io/role", "operator": "Exists"}]},
-        "namespaceSelector": chosen,
-    }
-    alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    cluster.apply(pod(namespace, "guard", cluster.pause_image, nodeName=first, affinity=alone))
-    cluster.wait_for_pod(namespace, "guard", "Running")
+    guard(first, chosen)
     job = start("gang", ON_EACH)
     admitted(job)
     where = {name: each["spec"]["nodeName"] for name, each in job.pods().items()}
