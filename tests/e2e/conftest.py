@@ -11,11 +11,17 @@ import pytest
 from cluster import prerequisites
 from cluster.external import KUBECONFIG, ExternalCluster
 from cluster.local import Cluster
-from rights import AUDIT, Right, asked, in_words
+from judged_rights import JudgedRights
+from rights import AUDIT, asked
 
-UNUSED = pytest.StashKey[set[Right]]()
 REQUIRED = "GRADSIEVE_REQUIRE_CLUSTER"
 HERE = Path(__file__).parent
+RIGHTS = pytest.StashKey[JudgedRights]()
+
+
+def pytest_configure(config):
+    config.stash[RIGHTS] = JudgedRights(config)
+    config.pluginmanager.register(config.stash[RIGHTS])
 
 
 def pytest_collection_modifyitems(items):
@@ -24,8 +30,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker("e2e")
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    """Show what tests have measured, by `record_property`, and which rights a part of them has not used."""
+def pytest_terminal_summary(terminalreporter):
+    """Show what tests have measured, by `record_property`."""
     measured = [
         f"{report.nodeid.rpartition('::')[2]}: " + ", ".join(f"{name} {value}" for name, value in recorded)
         for reports in terminalreporter.stats.values()
@@ -36,10 +42,6 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.section("measured")
         for line in measured:
             terminalreporter.line(line)
-    unused = config.stash.get(UNUSED, None)
-    if unused is not None:
-        terminalreporter.section("rights of the operator")
-        terminalreporter.line(f"not judged, since not all tests ran; not used in these: {in_words(unused)}")
 
 
 @pytest.fixture(scope="session")
@@ -62,21 +64,9 @@ def cluster(request) -> Iterator[Cluster | ExternalCluster]:
         request.getfixturevalue("machine")
         with Cluster.start(nodes=3, name="e2e", audit=AUDIT) as local:
             yield local
-            _require_no_right_more_or_less(local, request)
-
-
-def _require_no_right_more_or_less(cluster: Cluster, request: pytest.FixtureRequest) -> None:
-    """Fail if the operator was refused anything by its roles or, where all tests ran, did not use what they
-    allow; elsewhere that is shown in the end.
-    """
-    found, config = asked(cluster.audit_log), request.config
-    assert found.refused == []
-    chosen = config.option.keyword or config.option.markexpr or config.option.deselect
-    whole = [Path(each).resolve() for each in config.args] == [HERE]
-    if whole and not chosen and not request.session.testsfailed:
-        assert found.unused == set()
-    else:
-        config.stash[UNUSED] = found.unused
+            found = asked(local.audit_log)
+            request.config.stash[RIGHTS].note(found.used)
+            assert found.refused == []
 
 
 @pytest.fixture
