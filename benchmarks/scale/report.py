@@ -22,6 +22,7 @@ class Facts:
         lost: changes that have not arrived, by kind.
         requests: of the operator.
         steady: when nothing was changed: from and to, seconds since the epoch.
+        changed: when jobs were changed, likewise.
         led_until: when the leader was killed: its successor reads all jobs once more.
         expiry: when the killed leader's Lease expired.
         successor: name of the job that was made just then.
@@ -36,6 +37,7 @@ class Facts:
     lost: Mapping[str, int]
     requests: Sequence[audited.Request]
     steady: tuple[float, float]
+    changed: tuple[float, float]
     led_until: float
     expiry: float
     successor: str
@@ -87,6 +89,7 @@ def details(facts: Facts) -> dict[str, Any]:
         },
         "requests_of_a_life": dict(dearest.most_common()),
         "requests_in_steady_state": dict(audited.steady(facts.requests, *facts.steady).most_common()),
+        "requests_while_changed": dict(audited.steady(facts.requests, *facts.changed).most_common()),
         "requests_in_all": len(facts.requests),
         "replicas_mib": {name: round(peak) for name, peak in facts.peaks.items()},
         "processors": facts.processors,

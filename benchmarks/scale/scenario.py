@@ -78,7 +78,9 @@ class _Scenario:
             await asyncio.to_thread(self._operators.leader)
             await self._phase("fill", self._fill())
             steady = await self._phase("steady", self._stay(sizes.steady_minutes * 60))
+            began = time.time()
             await self._phase("changes", changer.run(self._running, sizes.rate, sizes.minutes))
+            changed = began, time.time()
             await self._phase("lives", self._lives())
             led_until = time.time()
             expiry = await self._phase("failover", self._fail_over())
@@ -90,6 +92,7 @@ class _Scenario:
             lost=changer.lost,
             requests=list(audited.read(self._cluster.control_plane.audit_log)),
             steady=steady,
+            changed=changed,
             led_until=led_until,
             expiry=expiry,
             successor=self._successor["metadata"]["name"],
