@@ -502,6 +502,7 @@ def test_a_replacement_is_newer_than_any_roster_so_that_no_coordinator_takes_it_
         while True:
             made = len(it.made) > 3
             it.operate(crash_at=0 if made else None)
+            it.tick()
     new = it.pods[it.made[-1]]
     assert (new.host, it.rosters[-1]) == ("worker-1", (3, ("worker-0", "worker-1")))
     assert new.generation > 3

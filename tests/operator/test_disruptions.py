@@ -117,6 +117,28 @@ def test_failures_of_the_program_count_and_wait_longer_each_time():
     assert waits[1] > waits[0] + 4
 
 
+def test_a_worker_that_fails_is_replaced_at_once_the_first_time_and_waits_longer_each_time_after_that():
+    it = training(limit=4)
+    waits = []
+    for _ in range(4):
+        it.kill(newest(it, "worker-1"), exit_code=1)
+        it.operate()
+        waits.append(it.progress.retry_at - it.now)
+        trains_again(it)
+    assert waits == [0.0, 5.0, 10.0, 20.0]
+    assert it.progress.failures == 4
+
+
+def test_a_worker_that_somebody_deletes_is_replaced_at_once_whatever_failed_before():
+    it = training(limit=2)
+    fails(it)
+    trains_again(it)
+    name = newest(it, "worker-1")
+    it.pods[name] = replace(it.pods[name], deleting=True)
+    it.operate()
+    assert it.progress.retry_at == it.now
+
+
 def test_what_fails_for_a_lost_pod_belongs_to_that_loss():
     it = training(limit=0)
     it.evict("digits-worker-1-1")

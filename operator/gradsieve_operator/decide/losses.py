@@ -14,7 +14,7 @@ from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.world import Pod, World
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
-"""Seconds before a program that failed is started again: it may well fail for the same reason."""
+"""Seconds before what has failed is started again: it may well fail for the same reason."""
 
 _LONGEST_DISRUPTION_PAUSE = 60.0
 """Seconds at most before what was evicted is made again: whoever evicts goes on, or makes room meanwhile."""
@@ -44,7 +44,7 @@ def count_losses(world: World) -> Decision | None:
         progress = replace(progress, disruptions=progress.disruptions + 1, disrupted_at=world.now)
         pause = _disruption_pause(progress)
     else:
-        pause = _pause(last.get(contract.COORDINATOR_HOST), progress)
+        pause = _pause([last[host] for host in why if host in last], progress)
     progress = replace(
         progress,
         absent=tuple(sorted({*progress.absent, *why})),
@@ -121,9 +121,22 @@ def _disruption_pause(progress: Progress) -> float:
     return min(_LONGEST_DISRUPTION_PAUSE, 2.0 ** min(progress.disruptions - 2, 10))
 
 
-def _pause(coordinator: Pod | None, progress: Progress) -> float:
-    """Return for how long a coordinator that came to an orderly end is not replaced, in seconds."""
-    orderly = coordinator is not None and coordinator.over and bool(coordinator.message)
-    if not orderly or contract.COORDINATOR_HOST in progress.absent:
+def _pause(lost: Iterable[Pod], progress: Progress) -> float:
+    """Return for how many seconds lost pods are not replaced: the longest that one of them calls for.
+
+    1. A coordinator that came to an orderly end: its program has failed, and waits longer each time.
+    2. A worker whose container ended: likewise, but at once the first time. Without a pause, one
+       that fails as it starts would use up ``backoffLimit`` within seconds.
+    3. Whatever else is lost: nothing speaks against another pod at once.
+    """
+    return max((_pause_after(pod, progress) for pod in lost), default=0.0)
+
+
+def _pause_after(pod: Pod, progress: Progress) -> float:
+    if not pod.over or pod.host in progress.absent:
         return 0.0
-    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(progress.failures, 10))
+    if pod.host == contract.COORDINATOR_HOST:
+        counts, earlier = bool(pod.message), progress.failures
+    else:
+        counts, earlier = not pod.deleting and progress.failures > 0, progress.failures - 1
+    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(earlier, 10)) if counts else 0.0
