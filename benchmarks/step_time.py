@@ -195,10 +195,10 @@ class _without_hooks:  # noqa: N801 - a context manager
         self._synchronizer = synchronizer
 
     def __enter__(self) -> None:
-        self._synchronizer.backward_reached = lambda _: None
+        self._synchronizer.gradient_ready = lambda _: None
 
     def __exit__(self, *error: object) -> None:
-        del self._synchronizer.backward_reached
+        del self._synchronizer.gradient_ready
 
 
 def _start_gloo() -> None:

@@ -10,14 +10,15 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.utils.hooks import RemovableHandle
 
+from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.tensors import require_known_dtype
 
 
 class Listener(Protocol):
-    """Is told of gradients; the hooks do not keep it alive."""
+    """Is told of gradients; neither it nor `BackwardHooks` is kept alive by torch's hooks."""
 
-    def backward_reached(self, name: str) -> None:
-        """A backward pass has accumulated a gradient."""
+    def gradient_ready(self, name: str) -> None:
+        """The last of a step's backward passes has accumulated a gradient."""
         ...
 
 
@@ -26,12 +27,16 @@ class BackwardHooks:
 
     Args:
         named: in the order of their registration.
-        listener: is told when a gradient was accumulated.
+        listener: is told when a gradient is ready.
+        passes: backward passes before it is.
+
+    named, passes: as given; both may change between two steps.
     """
 
-    def __init__(self, named: Sequence[tuple[str, Parameter]], listener: Listener) -> None:
-        self.named = dict(named)
+    def __init__(self, named: Sequence[tuple[str, Parameter]], listener: Listener, passes: int) -> None:
+        self.named, self.passes = dict(named), passes
         self._listener = weakref.ref(listener)
+        self._passes_left: dict[str, int] = {}
         self._handles: dict[str, RemovableHandle] = {}
         self.register()
 
@@ -47,16 +52,38 @@ class BackwardHooks:
 
     def register(self) -> None:
         """Give hooks to parameters that lack them; one that is frozen gets its own when it has thawed."""
-        listener_of = self._listener
+        own = weakref.ref(self)
         for name, parameter in self.named.items():
             if parameter.requires_grad and name not in self._handles:
 
                 def hook(_: Tensor, name: str = name) -> None:
-                    listener = listener_of()
-                    if listener is not None:
-                        listener.backward_reached(name)
+                    hooks = own()
+                    if hooks is not None:
+                        hooks.accumulated(name)
 
                 self._handles[name] = parameter.register_post_accumulate_grad_hook(hook)
+
+    def accumulated(self, name: str) -> None:
+        """A backward pass has accumulated a gradient.
+
+        Raises:
+            ConfigurationError: more passes than were announced.
+        """
+        left = self._passes_left.get(name, self.passes)
+        if left <= 0:
+            raise ConfigurationError(
+                f"the gradient of '{name}' was computed more than backward_passes_per_step={self.passes} "
+                "times before step() or synchronize(). Raise backward_passes_per_step to accumulate "
+                "gradients locally."
+            )
+        self._passes_left[name] = left - 1
+        listener = self._listener()
+        if left == 1 and listener is not None:
+            listener.gradient_ready(name)
+
+    def end_step(self) -> None:
+        """The passes that come are those of another step."""
+        self._passes_left.clear()
 
     def reduced(self) -> list[tuple[str, Parameter]]:
         """Return the parameters that take part: all but those that have been frozen from the beginning."""

@@ -112,7 +112,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         },
         group_of=group_of,
         predivide=gradient_predivide_factor,
-        momentum=TakenOverMomentum(made, 1 if averages else first.size) if takes_over else None,
+        momentum=TakenOverMomentum(made) if takes_over else None,
         steering=Steering() if transport is None and process_set is None and has_coordinator() else None,
     )
     return made

@@ -113,7 +113,7 @@ class DistributedMethods(torch.optim.Optimizer):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Accumulate so many backward passes before gradients are exchanged; between two steps."""
-        self.synchronizer.passes = passes
+        self.synchronizer.set_passes(passes)
 
 
 METHODS = (

@@ -36,23 +36,25 @@ class TakenOverMomentum:
 
     Args:
         optimizer: one that `is_to_be_taken_over`.
-        ranks: whose gradients are summed rather than averaged; 1 if they are averaged. They may become more
-            or fewer.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, ranks: int) -> None:
-        self._optimizer, self.ranks = weakref.ref(optimizer), ranks
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer, self._ranks = weakref.ref(optimizer), 1
         self._group_of: dict[Parameter, dict[str, Any]] = {}
 
-    def begin_round(self) -> None:
-        """Look which group each parameter is in now: loading a state replaces them."""
+    def begin_round(self, ranks: int) -> None:
+        """Look which group each parameter is in now: loading a state replaces them.
+
+        ranks: whose gradients are summed rather than averaged; 1 if they are averaged.
+        """
+        self._ranks = ranks
         self._group_of = {each: group for group in self._groups() for each in group["params"]}
 
     def velocity(self, parameter: Parameter, *, compressed: bool) -> Velocity:
         """Return a parameter's velocity, zero; ``compressed``: each rank adds its part of the sum."""
 
         def settings() -> tuple[float, float]:
-            group, ranks = self._group_of[parameter], self.ranks if compressed else 1
+            group, ranks = self._group_of[parameter], self._ranks if compressed else 1
             return float(group["momentum"]), float(group["weight_decay"]) / ranks
 
         return _SgdVelocity(parameter, settings)
@@ -63,7 +65,7 @@ class TakenOverMomentum:
         # The entry stays: where there is none, hvd.broadcast_optimizer_state() makes a step to get one.
         buffer = None if optimizer is None else optimizer.state[parameter].pop("momentum_buffer", None)
         if buffer is not None:
-            share = buffer.detach().flatten().to(velocity.dtype) / (self.ranks if compressed else 1)
+            share = buffer.detach().flatten().to(velocity.dtype) / (self._ranks if compressed else 1)
             velocity.load_state_dict({"velocity": share})
 
     @contextmanager

@@ -9,38 +9,29 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.nn import Parameter
 
 from gradsieve import CompressionConfig, Policy, Steering
-from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine import checkpoint
 from gradsieve_hvd.engine.held_clipping import HeldClipping
 from gradsieve_hvd.engine.parameters import ParameterState
 from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.settings import Settings
-from gradsieve_hvd.engine.settings_check import settings_of
 from gradsieve_hvd.transport.base import Transport
 
+from .agreement import Agreement
 from .backward_hooks import BackwardHooks
 from .bucket_reduction import BucketReduction
-from .buckets import Bucket, DenseBucket
+from .connection import Connection
 from .elastic_ranks import ElasticRanks
-from .exchange_thread import ExchangeThread, Pending
-from .joining import Joining
-from .messages import ThreadMessages
+from .launches import Launches
 from .momentum import TakenOverMomentum
 from .paths import Path
 from .plan import BucketPlan, expected_order
-
-if TYPE_CHECKING:
-    from gradsieve_hvd.control.plan_exchange import PlanExchange
-
-_Launched = tuple[Bucket, Pending[Any]]
 
 
 class Synchronizer:
@@ -66,8 +57,8 @@ class Synchronizer:
         steering: has the densities of the job's coordinator followed, if this optimizer serves all ranks of a
             job that has one; else None.
 
-    named: all parameters. joining: who has joined. messages: to the other ranks. reducer: the step's state.
-    in_round: whether gradients are being exchanged.
+    named: all parameters. joining: who has joined. reducer: the step's state. in_round: whether gradients are
+    being exchanged.
     """
 
     def __init__(
@@ -87,25 +78,20 @@ class Synchronizer:
         steering: Steering | None = None,
     ) -> None:
         self._path, self._momentum = path, momentum
-        self._hooks = BackwardHooks(named, self)
+        self._hooks = BackwardHooks(named, self, passes)
         self.named = self._hooks.named
-        self._elastic = transport if isinstance(transport, ElasticRanks) else None
-        self._connected = self._elastic is None
-        first = transport.unconnected() if isinstance(transport, ElasticRanks) else transport
-        self._thread = ExchangeThread(first, settings.timeout_seconds)
-        self.messages = ThreadMessages(self._thread)
-        self.joining = Joining(self.messages)
-        self._steering = steering
-        self._control: PlanExchange | None = None
+        self._connection = Connection(transport, settings.timeout_seconds)
+        self.joining = self._connection.joining
         self.reducer = Reducer(
             settings,
             self._hooks.by_name,
-            self.messages,
+            self._connection.messages,
             averages=averages,
             steering=steering,
             new_state=self._new_state,
             holds_when_clipping=True,
         )
+        self._agreement = Agreement(self.reducer, compared, compresses=path.compresses, steering=steering)
         self._plan = BucketPlan(settings.config, path, group_of)
         self._gradients = BucketReduction(
             self.reducer,
@@ -115,11 +101,8 @@ class Synchronizer:
             sparse_as_dense=sparse_as_dense,
             predivide=predivide,
         )
-        self._compared, self._compresses = compared, path.compresses
-        self.passes = passes
-        self._passes_left: dict[str, int] = {}
-        self._launched: list[_Launched] = []
-        self.in_round, self._began = False, 0.0
+        self._launches = Launches(self._plan, self._gradients, self._connection)
+        self.in_round = False
 
     def _new_state(
         self, name: str, parameter: Parameter, config: CompressionConfig, policy: Policy
@@ -149,49 +132,31 @@ class Synchronizer:
         """
         self._end_round()
         self.reducer.restart()
-        self.joining.restart()
         self._plan.restart()
-        if self._elastic is not None:
-            kept = checkpoint.state_of(self.reducer)
+        kept = checkpoint.state_of(self.reducer) if self._connection.elastic else None
+        self._connection.disconnect()
+        if kept is not None:
             kept["dense"] = {name: each for name, each in kept["dense"].items() if name in kept["layers"]}
-            self._use(self._elastic.unconnected())
-            self._connected = False
             checkpoint.prepare(self.reducer, kept, residuals=True)()
-
-    def _connect(self) -> None:
-        if self._elastic is not None and not self._connected:
-            self._use(self._elastic.connect())
-            self._connected = True
-
-    def _use(self, transport: Transport) -> None:
-        self._thread = ExchangeThread(transport, self.reducer.settings.timeout_seconds)
-        self.messages.use(self._thread)
-        if self._momentum is not None and not self.reducer.averages:
-            self._momentum.ranks = transport.size
 
     # -- backward --
 
-    def backward_reached(self, name: str) -> None:
-        """A backward pass has accumulated a gradient.
+    def set_passes(self, passes: int) -> None:
+        """Have gradients ready after so many backward passes, from the next step on."""
+        self._hooks.passes = passes
+
+    def gradient_ready(self, name: str) -> None:
+        """The last of a step's backward passes has accumulated a gradient.
 
         Raises:
-            ConfigurationError: more passes than were announced, or a sparse gradient.
+            ConfigurationError: it is sparse.
             RankMismatch: in the first round: the ranks' settings differ.
         """
-        left = self._passes_left.get(name, self.passes)
-        if left <= 0:
-            raise ConfigurationError(
-                f"the gradient of '{name}' was computed more than backward_passes_per_step={self.passes} "
-                "times before step() or synchronize(). Raise backward_passes_per_step to accumulate "
-                "gradients locally."
-            )
-        self._passes_left[name] = left - 1
-        if left == 1:
-            self._begin_round()
-            self._plan.note_ready(name)
-            if not isinstance(self.reducer.clipping, HeldClipping):
-                self._gradients.put(name)
-                self._launch_full()
+        self._begin_round()
+        self._plan.note_ready(name)
+        if not isinstance(self.reducer.clipping, HeldClipping):
+            self._gradients.put(name)
+            self._launches.launch_full()
 
     def _begin_round(self) -> None:
         """1. If the sums of the last round were never applied, that step was skipped: roll it back.
@@ -205,48 +170,20 @@ class Synchronizer:
         if self.reducer.unapplied:
             self._skip()
         self._hooks.register()
-        self._connect()
+        self._connection.connect()
         if not self.reducer.compared:
-            self._compare_settings()
+            self._agreement.compare(self._hooks.passes)
         new = [(name, p) for name, p in self._hooks.reduced() if name not in self._plan.names]
         self._plan.extend(expected_order(new))
         if self._momentum is not None:
-            self._momentum.begin_round()
+            self._momentum.begin_round(1 if self.reducer.averages else self.reducer.messages.size)
         self.reducer.begin_round()
-        self.in_round, self._began = True, time.monotonic()
+        self._launches.begin_round()
+        self.in_round = True
 
     def _skip(self) -> None:
         self.joining.tell(taken=False)
         self.reducer.skip()
-
-    def _compare_settings(self) -> None:
-        mine = settings_of(
-            self.reducer.settings,
-            self._hooks.by_name(),
-            **self._compared,
-            backward_passes_per_step=self.passes,
-            coordinator=self._steering is not None,
-        )
-        number = self.reducer.compare(mine, compresses=self._compresses)
-        if self._control is not None:
-            self.reducer.observers.remove(self._control.clock)
-        if self._steering is not None:
-            from gradsieve_hvd.control.plan_exchange import join
-
-            self._control = join(f"own.{number}", self.messages, self._steering)
-            self.reducer.observers.add(self._control.clock)
-
-    def _launch_full(self) -> None:
-        """Hand buckets to the thread, in the plan's order, as long as they are full."""
-        buckets = self._plan.buckets
-        while len(self._launched) < len(buckets) and buckets[len(self._launched)].full:
-            bucket = buckets[len(self._launched)]
-            if isinstance(bucket, DenseBucket):
-                bucket.joined = self.joining.joined
-            names = ", ".join(f"'{name}'" for name in list(bucket.sizes)[:3])
-            begin = bucket.begun(time.monotonic() - self._began)
-            pending = self._thread.submit(begin, f"{bucket.name} ({names}, ...)")
-            self._launched.append((bucket, pending))
 
     # -- synchronize --
 
@@ -271,17 +208,12 @@ class Synchronizer:
                 self.reducer.clipping.agree(() if self.joining.joined else self._gradients.unfrozen(missing))
             for name in missing:
                 self._gradients.put(name)
-            self._launch_full()
-            self.messages.flush()
-            self.reducer.observers.waits_for(
-                [b.name for b, pending in self._launched if not pending.finished]
-            )
-            for bucket, pending in self._launched:
-                self._gradients.finish(bucket, pending)
-            self.reducer.observers.all_arrived()
+            self._launches.launch_full()
+            self._connection.messages.flush()
+            self._launches.finish(self.reducer.observers)
             self.joining.counted(self._plan.dense[0].absent)
             self.reducer.uneven = bool(self.joining.absent)
-            self._plan.freeze(expected_order(self._hooks.reduced()), self.messages)
+            self._plan.freeze(expected_order(self._hooks.reduced()), self.reducer.messages)
         except BaseException:
             self._end_round()
             self.reducer.rollback()
@@ -312,12 +244,11 @@ class Synchronizer:
         if self.reducer.exchanged():
             self.joining.tell(taken=True)
             self.reducer.commit()
-            if self._control is not None:
-                self._control.after_step(self.reducer.step, self.reducer.counter.last)
+            self._agreement.after_step()
 
     def _end_round(self) -> None:
         self.in_round = False
-        self._launched.clear()
+        self._launches.end_round()
         self._gradients.end_round()
-        self._passes_left.clear()
+        self._hooks.end_step()
         self._plan.discard()

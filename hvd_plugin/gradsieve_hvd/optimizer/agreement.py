@@ -1,0 +1,61 @@
+"""What ranks agree on: equal settings before the first exchange, the coordinator's plan after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gradsieve import Steering
+from gradsieve_hvd.engine.reducer import Reducer
+from gradsieve_hvd.engine.settings_check import settings_of
+
+if TYPE_CHECKING:
+    from gradsieve_hvd.control.plan_exchange import PlanExchange
+
+
+class Agreement:
+    """Compares one optimizer's settings, again when ranks meet again, and follows the plan.
+
+    Args:
+        reducer: of the optimizer.
+        compared: what else must be equal on all ranks, JSON-able.
+        compresses: whether some gradients are meant to be compressed.
+        steering: has the densities of the job's coordinator followed; None if this optimizer does not serve
+            all ranks of a job that has one.
+    """
+
+    def __init__(
+        self, reducer: Reducer, compared: dict[str, Any], *, compresses: bool, steering: Steering | None
+    ) -> None:
+        self._reducer, self._compared, self._compresses = reducer, compared, compresses
+        self._steering = steering
+        self._control: PlanExchange | None = None
+
+    def compare(self, passes: int) -> None:
+        """Compare settings, and join the exchange of plans; all ranks call it before their first exchange.
+
+        passes: backward passes before a gradient is ready.
+
+        Raises:
+            RankMismatch: the ranks' settings differ.
+        """
+        reducer = self._reducer
+        mine = settings_of(
+            reducer.settings,
+            list(reducer.named_parameters()),
+            **self._compared,
+            backward_passes_per_step=passes,
+            coordinator=self._steering is not None,
+        )
+        number = reducer.compare(mine, compresses=self._compresses)
+        if self._control is not None:
+            reducer.observers.remove(self._control.clock)
+        if self._steering is not None:
+            from gradsieve_hvd.control.plan_exchange import join
+
+            self._control = join(f"own.{number}", reducer.messages, self._steering)
+            reducer.observers.add(self._control.clock)
+
+    def after_step(self) -> None:
+        """A step was taken: report it, and follow the newest plan."""
+        if self._control is not None:
+            self._control.after_step(self._reducer.step, self._reducer.counter.last)
