@@ -12,6 +12,9 @@ from gradsieve.config.base import is_positive
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 
+HOROVODS_MODULE = "horovod.torch.optimizer"
+"""Of the classes of distributed optimizers, ours included."""
+
 
 def named_from(
     optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None
@@ -41,6 +44,29 @@ def named_from(
             f"shape {missing[0]}. Pass model.named_parameters() with every parameter of the optimizer."
         )
     return [(name, parameter) for name, parameter in given if parameter in own]
+
+
+def require_plain(optimizer: torch.optim.Optimizer) -> None:
+    """Check that an optimizer is not distributed yet, by us or by Horovod.
+
+    Raises:
+        ConfigurationError: it is.
+    """
+    if type(optimizer).__module__ == HOROVODS_MODULE:
+        raise ConfigurationError(
+            "the optimizer is distributed already: its gradients would be exchanged twice. Pass the plain "
+            "optimizer that it was made of."
+        )
+
+
+def require_passes(passes: Any) -> None:
+    """Check ``backward_passes_per_step=``.
+
+    Raises:
+        ConfigurationError: it is not a number of backward passes.
+    """
+    if not is_count(passes, 1):
+        raise ConfigurationError(f"backward_passes_per_step={passes!r}: expected an integer of at least 1")
 
 
 def group_numbers(groups: Any, named: list[tuple[str, Parameter]]) -> dict[str, int]:

@@ -17,7 +17,14 @@ from gradsieve_hvd.engine.tensors import require_known_dtype
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.choose import choose_transport
 
-from .arguments import group_numbers, is_average, named_from, require_predivide_factor
+from .arguments import (
+    group_numbers,
+    is_average,
+    named_from,
+    require_passes,
+    require_plain,
+    require_predivide_factor,
+)
 from .elastic_ranks import ElasticRanks, is_elastic
 from .methods import METHODS, derived
 from .momentum import TakenOverMomentum, is_to_be_taken_over
@@ -77,6 +84,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         ConfigurationError: a setting is not allowed, parameters are not named, or momentum would be applied
             twice.
     """
+    require_plain(optimizer)
+    require_passes(backward_passes_per_step)
     path = path_named(exchange, rank)
     settings = path.applied_to(settings_from(compression))
     named = named_from(optimizer, named_parameters)

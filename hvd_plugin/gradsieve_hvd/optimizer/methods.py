@@ -11,6 +11,7 @@ import torch
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.supported import refuse_closure
 
+from .arguments import HOROVODS_MODULE, require_passes
 from .joined_rank import join
 from .synchronizer import Synchronizer
 
@@ -112,7 +113,12 @@ class DistributedMethods(torch.optim.Optimizer):
             self.synchronizer.add(f"added.{i}.{j}", parameter)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Accumulate so many backward passes before gradients are exchanged; between two steps."""
+        """Accumulate so many backward passes before gradients are exchanged; between two steps.
+
+        Raises:
+            ConfigurationError: it is not a number of passes.
+        """
+        require_passes(passes)
         self.synchronizer.set_passes(passes)
 
 
@@ -137,4 +143,4 @@ def derived(plain: type[torch.optim.Optimizer]) -> type:
     the class below, rather than by one that would wait for all ranks.
     """
     methods = {name: vars(DistributedMethods)[name] for name in METHODS}
-    return type(plain.__name__, (plain,), {**methods, "__module__": "horovod.torch.optimizer"})
+    return type(plain.__name__, (plain,), {**methods, "__module__": HOROVODS_MODULE})

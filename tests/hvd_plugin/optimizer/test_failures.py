@@ -169,6 +169,8 @@ def test_weights_that_drift_apart_are_found():
         ({"rank": 2}, "exchange='lowrank'"),
         ({"exchange": "lowrank", "rank": 9}, "1 to 8"),
         ({"compression": "laplace"}, "expected one of gradsieve_hvd.Compression"),
+        ({"backward_passes_per_step": 0}, "integer of at least 1"),
+        ({"backward_passes_per_step": 1.5}, "integer of at least 1"),
     ],
 )
 def test_unknown_settings_are_refused(settings, complaint):
@@ -178,6 +180,18 @@ def test_unknown_settings_are_refused(settings, complaint):
         gradsieve_hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), **arguments
         )
+
+
+def test_a_distributed_optimizer_is_not_distributed_again():
+    def twice(rank: ThreadRank) -> None:
+        with pytest.raises(ConfigurationError, match="distributed already"):
+            gradsieve_hvd.DistributedOptimizer(
+                rank.optimizer, rank.model.named_parameters(), lossless(), transport=rank.transport
+            )
+        with pytest.raises(ConfigurationError, match="integer of at least 1"):
+            rank.optimizer.set_backward_passes_per_step(0)
+
+    on_thread_ranks(1, twice)
 
 
 def test_parameters_without_names_are_refused():
