@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from scipy import stats
 from sole_tensor import SoleTensor
 
-from gradsieve import Compression, decode
+from gradsieve import Compression, DensityWarmup, decode
 from gradsieve.kernels import as_accumulated
 from gradsieve.selectors import LaplaceSelector
 from gradsieve_hvd.cli import main
@@ -129,8 +129,9 @@ def test_a_threshold_too_low_takes_counts_and_one_too_high_takes_passes():
     assert high.asked.passes > 1
 
 
-def test_watching_a_layer_changes_nothing_of_what_it_sends():
-    config = Compression.laplace(0.01)
+@pytest.mark.parametrize("warmup", [None, DensityWarmup(steps=3)], ids=["constant density", "warm-up"])
+def test_watching_a_layer_changes_nothing_of_what_it_sends(warmup):
+    config = Compression.laplace(0.01, warmup=warmup)
     watched, plain = WatchedLayer("w", 20_000, config), SoleTensor(config, 20_000)
     for step in range(5):
         gradient = numbers_of(stats.laplace, 20_000, seed=step).view(100, 200)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from gradsieve import (
-    Decision,
     LaplaceConfig,
     LayerCompressor,
     NonFiniteGradient,
@@ -73,13 +72,13 @@ class _WatchedSelector:
 
 
 class WatchedLayer:
-    """One layer's compressor, whose rule is watched, which changes nothing of what it sends."""
+    """One layer's compressor, whose rule is watched, which changes nothing of what is sent."""
 
     def __init__(self, name: str, elements: int, config: LaplaceConfig) -> None:
         self.name = name
         self._selector = _WatchedSelector(config.selector())
         self._compressor = LayerCompressor(config, elements, name=name, selector=self._selector)
-        self._decision = Decision(config.density)
+        self._policy = config.policy().layer(name, elements)
 
     def exchange(self, gradient: Tensor, step: int) -> tuple[Tensor, Tensor, LayerStep]:
         """Return what arrives (fp32, the gradient's shape, zero where nothing was sent), the accumulated
@@ -89,7 +88,8 @@ class WatchedLayer:
             NonFiniteGradient: it holds NaN or infinity.
         """
         compressor, seen = self._compressor, self._selector
-        sent = compressor.select(gradient, self._decision)
+        decision = self._policy.decide(step)
+        sent = compressor.select(gradient, decision)
         if isinstance(sent, Refusal):
             raise NonFiniteGradient(f"NaN or infinity in the gradient of '{self.name}' in step {step}")
         compressor.commit()
@@ -97,7 +97,7 @@ class WatchedLayer:
             layer=self.name,
             step=step,
             elements=sent.elements,
-            wanted=entries_to_keep(self._decision.density, sent.elements),
+            wanted=entries_to_keep(decision.density, sent.elements),
             kept=sent.count,
             threshold=compressor.threshold or 0.0,
             cold=seen.cold,
