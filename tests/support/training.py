@@ -18,6 +18,19 @@ def perceptron(seed: int = 0) -> nn.Sequential:
     return nn.Sequential(nn.Linear(60, 20), nn.ReLU(), nn.Linear(20, 10))
 
 
+class Branches(nn.Module):
+    """Layers that a pass uses or not, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(20, 20) for _ in range(5))
+
+    def forward(self, inputs: Tensor, order: list[int]) -> Tensor:
+        for number in order:
+            inputs = self.layers[number](inputs)
+        return inputs
+
+
 def sgd(model: nn.Module, lr: float = 0.1) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
 

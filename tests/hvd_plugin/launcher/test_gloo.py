@@ -1,5 +1,7 @@
 """Ranks under Horovod's Gloo controller."""
 
+import re
+
 import pytest
 
 from gradsieve_hvd.launcher.gloo import culprit
@@ -64,6 +66,13 @@ def test_when_a_rank_has_failed_those_that_do_not_want_to_end_are_killed(launche
 def test_ranks_that_end_before_the_job_is_watched_end_it(launcher):
     done = launcher.run("-np", "2", "--gloo", "--timeout", "60", "--", "sh", "-c", "echo hi")
     assert (done.returncode, done.stdout, done.stderr) == (0, "hi\nhi\n", "")
+    assert launcher.left_over() == []
+
+
+def test_ranks_that_fail_before_the_job_is_watched_give_the_status(launcher):
+    done = launcher.run("-np", "2", "--gloo", "--timeout", "60", "--", "sh", "-c", "exit 3")
+    assert done.returncode == 3
+    assert re.fullmatch(r"gradsieve run: rank [01] exited with status 3\n", done.stderr)
     assert launcher.left_over() == []
 
 

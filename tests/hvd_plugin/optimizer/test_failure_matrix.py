@@ -1,11 +1,11 @@
 """What goes wrong on one rank is known to all of them in time: on MPI with two and four ranks, and on Gloo.
 
-A rank that is killed is in test_failures, one that joins early in test_joining, orders of readiness are in
-test_steps.
+A rank that is killed is in test_failures, one that joins early in test_joining.
 """
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from real_ranks import on_ranks, run_alone
 from torch import nn
 from training import (
     TIMEOUT,
+    Branches,
     assert_equal_on_all_ranks,
     assert_same,
     laplace,
@@ -28,6 +29,7 @@ from training import (
 import gradsieve_hvd
 from gradsieve.errors import NonFiniteGradient, RankMismatch
 
+INTERLEAVINGS = 70  # in each of the three jobs
 EXCHANGES = ("allgather", "ring", "scatter", "lowrank", "dense")
 
 
@@ -126,6 +128,22 @@ def test_a_rank_may_select_nothing(hvd: Any) -> None:
             model[0].weight.requires_grad_(hvd.rank() > 0 or number in (0, 3))
             step(hvd, model, optimizer, number, 0.0 if hvd.rank() == 0 and number < 2 else 1.0)
         assert_equal_on_all_ranks(hvd, weights(model))
+
+
+@on_ranks
+def test_gradients_may_become_ready_in_any_order_and_be_missing_anywhere(hvd: Any) -> None:
+    torch.manual_seed(0)
+    model = Branches()
+    optimizer = made(model, compression=laplace(density=0.1))
+    for number in range(INTERLEAVINGS):
+        optimizer.zero_grad()
+        orders = random.Random(1000 * number + hvd.rank())
+        order = orders.sample(range(5), orders.randint(0, 5))
+        inputs = torch.full((2, 20), 0.1 * (1 + hvd.rank()), requires_grad=True)
+        model(inputs, order).square().mean().backward()
+        optimizer.step()
+    assert optimizer.synchronizer.reducer.step == INTERLEAVINGS
+    assert_equal_on_all_ranks(hvd, weights(model))
 
 
 @on_ranks

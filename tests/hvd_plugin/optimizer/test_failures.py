@@ -233,3 +233,4 @@ def test_a_process_that_dies_ends_the_job_in_time(gloo, tmp_path):
     assert status != 0, output
     assert "went on" not in output
     assert "time limit" not in output, output
+    assert "gradsieve run: rank 1 exited with status 7" in output

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thread_ranks import ThreadRank, on_thread_ranks
 from torch import nn
-from training import assert_same, laplace, loss_of, lossless, perceptron, residuals, sgd, weights
+from training import Branches, assert_same, laplace, loss_of, lossless, perceptron, residuals, sgd, weights
 
 from gradsieve.errors import ConfigurationError
 
@@ -142,19 +142,6 @@ def test_a_closure_is_refused():
             rank.optimizer.step(lambda: 0.0)
 
     on_thread_ranks(1, closing)
-
-
-class Branches(nn.Module):
-    """Layers that a pass uses or not, in any order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(20, 20) for _ in range(5))
-
-    def forward(self, inputs: torch.Tensor, order: list[int]) -> torch.Tensor:
-        for number in order:
-            inputs = self.layers[number](inputs)
-        return inputs
 
 
 @settings(max_examples=50, deadline=None)
