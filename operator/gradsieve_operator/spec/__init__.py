@@ -5,16 +5,21 @@ from gradsieve_operator.spec.compression import Compression, CompressionPolicy, 
 from gradsieve_operator.spec.groups import WorkerGroup
 from gradsieve_operator.spec.job import HorovodJob, Launcher, RunPolicy, Scheduling
 from gradsieve_operator.spec.quantity import parse_quantity, units
+from gradsieve_operator.spec.steering import Adaptation, Parallelism, Steering, SteeringFields
 
 __all__ = [
+    "Adaptation",
     "AllowedAccounts",
     "Compression",
     "CompressionPolicy",
     "HorovodJob",
     "JobCompression",
     "Launcher",
+    "Parallelism",
     "RunPolicy",
     "Scheduling",
+    "Steering",
+    "SteeringFields",
     "WorkerGroup",
     "parse_quantity",
     "service_account",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from gradsieve_operator.spec.fields import Fields
+from gradsieve_operator.spec.steering import SteeringFields
 from gradsieve_operator.spec.values import (
     ALGORITHMS,
     BOUNDED_ALGORITHMS,
@@ -25,7 +26,7 @@ class Compression:
     algorithm: the rule; fixed while the job runs.
     density_permille: entries sent, of a thousand; may change while the job runs.
     min_density_permille, max_density_permille: limits for rules that choose densities themselves (Layered,
-        Importance); may change while the job runs.
+        Importance), and for adaptation; may change while the job runs.
     """
 
     algorithm: Algorithm | None = None
@@ -54,8 +55,12 @@ class Compression:
             **{name: getattr(policy, name) if value is None else value for name, value in own.items()}
         )
 
-    def check(self, source: Fields) -> None:
+    def check(self, source: Fields, *, adapted: bool = False) -> None:
         """Compare the fields with one another.
+
+        Args:
+            source: where they were read.
+            adapted: whether there is an adaptation beside them, which takes limits under every rule.
 
         Raises:
             SpecError: they contradict one another.
@@ -66,9 +71,10 @@ class Compression:
             if value is not None and self.algorithm in DENSE_ALGORITHMS:
                 raise source.error(name, f"has no meaning for algorithm {self.algorithm}; remove it")
         for name, value in named[1:]:
-            if value is not None and self.algorithm not in (None, *BOUNDED_ALGORITHMS):
+            if value is not None and not adapted and self.algorithm not in (None, *BOUNDED_ALGORITHMS):
                 bounded = " and ".join(BOUNDED_ALGORITHMS)
-                raise source.error(name, f"is for {bounded}, not for {self.algorithm}; remove it")
+                problem = f"is for {bounded}, not for {self.algorithm}; remove it, or give spec.adaptation"
+                raise source.error(name, problem)
         for low, high in ((named[1], named[0]), (named[0], named[2]), (named[1], named[2])):
             if low[1] is not None and high[1] is not None and low[1] > high[1]:
                 raise source.error(low[0], f"is {low[1]}; it must be at most {high[0]}, which is {high[1]}")
@@ -90,46 +96,57 @@ class JobCompression:
 
     policy: name of a CompressionPolicy in the job's namespace.
     own: the fields that the job itself gives.
+    adapted: whether the job gives an adaptation.
     """
 
     policy: str | None = None
     own: Compression = Compression()
+    adapted: bool = False
 
     @classmethod
-    def parse(cls, source: Fields) -> JobCompression:
+    def parse(cls, source: Fields, *, adapted: bool = False) -> JobCompression:
         """Read ``spec.compression``.
+
+        Args:
+            source: to read.
+            adapted: whether there is a ``spec.adaptation``.
 
         Raises:
             SpecError: a value is not allowed, or the job's own fields contradict one another.
         """
         own = Compression.parse(source)
-        own.check(source)
+        own.check(source, adapted=adapted)
         policy = None
         if source.has("policyRef"):
             reference = source.object("policyRef")
             policy = reference.name("name", OBJECT_NAME, MAX_OBJECT_NAME)
             if policy is None:
                 raise reference.missing("name", "which CompressionPolicy of the namespace holds")
-        return cls(policy=policy, own=own)
+        return cls(policy=policy, own=own, adapted=adapted)
 
-    def resolve(self, policy: Compression | None) -> Compression:
+    def resolve(self, policy: Compression | None, *, adapted: bool = False) -> Compression:
         """Return what the job runs with, given the policy that it names.
+
+        Args:
+            policy: None for none.
+            adapted: whether the policy gives an adaptation.
 
         Raises:
             SpecError: job and policy together contradict one another.
         """
         whole = self.own if policy is None else self.own.over(policy)
-        whole.check(Fields({}, "spec.compression"))
+        whole.check(Fields({}, "spec.compression"), adapted=adapted or self.adapted)
         return whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionPolicy:
-    """A compression that several jobs of a namespace share."""
+    """A compression, and how to train by it, that several jobs of a namespace share."""
 
     namespace: str
     name: str
     compression: Compression
+    steering: SteeringFields
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> CompressionPolicy:
@@ -139,10 +156,11 @@ class CompressionPolicy:
             SpecError: a field's value is not allowed.
         """
         metadata, spec = Fields.of(body.get("metadata"), "metadata"), Fields.of(body.get("spec"), "spec")
-        compression = Compression.parse(spec)
-        compression.check(spec)
+        compression, steering = Compression.parse(spec), SteeringFields.parse(spec)
+        compression.check(spec, adapted=steering.adapts)
         return cls(
             namespace=str(metadata.values.get("namespace", "")),
             name=str(metadata.values.get("name", "")),
             compression=compression,
+            steering=steering,
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradsieve_operator.spec.compression import JobCompression
 from gradsieve_operator.spec.fields import Fields
 from gradsieve_operator.spec.groups import WorkerGroup, check_plannable, check_template
+from gradsieve_operator.spec.steering import SteeringFields
 from gradsieve_operator.spec.values import (
     BACKENDS,
     CLEAN_POD_POLICIES,
@@ -150,6 +151,7 @@ class HorovodJob:
     created: ``metadata.creationTimestamp``, RFC 3339.
     deleted: whether deletion has begun.
     compression: None: the training program's own settings hold and the operator steers nothing.
+    steering: what the job itself says about parallelism and adaptation.
     """
 
     namespace: str
@@ -164,6 +166,7 @@ class HorovodJob:
     launcher: Launcher
     groups: tuple[WorkerGroup, ...]
     compression: JobCompression | None
+    steering: SteeringFields = field(default_factory=SteeringFields)
 
     @property
     def workers(self) -> int:
@@ -214,6 +217,10 @@ class HorovodJob:
             SpecError: a field is missing, its value is not allowed, or fields contradict one another.
         """
         spec = Fields.of(body.get("spec"), "spec")
+        steering = SteeringFields.parse(spec)
+        compression = None
+        if spec.has("compression"):
+            compression = JobCompression.parse(spec.object("compression"), adapted=steering.adapts)
         job = replace(
             cls.outline(body),
             launcher=Launcher.parse(spec.object("launcher")),
@@ -221,7 +228,8 @@ class HorovodJob:
                 WorkerGroup.parse(Fields.of(item, spec.at(f"workerGroups[{index}]")))
                 for index, item in enumerate(spec.items("workerGroups", MAX_GROUPS))
             ),
-            compression=JobCompression.parse(spec.object("compression")) if spec.has("compression") else None,
+            compression=compression,
+            steering=steering,
         )
         _check_groups(job, spec)
         if job.scheduling.planned:

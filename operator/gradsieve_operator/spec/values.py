@@ -10,12 +10,24 @@ Gang = Literal["Planned", "None"]
 Placement = Literal["Fastest", "Pack", "Spread"]
 CleanPodPolicy = Literal["Running", "All", "None"]
 Algorithm = Literal["None", "FP16", "TopK", "GroupTopK", "Sampled", "Laplace", "Layered", "Importance"]
+Mode = Literal[
+    "Auto",
+    "Synchronous",
+    "Balanced",
+    "Local",
+    "BoundedStaleness",
+    "DynamicBoundedStaleness",
+    "Asynchronous",
+    "Adaptive",
+]
 
 BACKENDS: Final[tuple[Backend, ...]] = get_args(Backend)
 GANGS: Final[tuple[Gang, ...]] = get_args(Gang)
 PLACEMENTS: Final[tuple[Placement, ...]] = get_args(Placement)
 CLEAN_POD_POLICIES: Final[tuple[CleanPodPolicy, ...]] = get_args(CleanPodPolicy)
 ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+BOUNDED_MODES: Final[tuple[Mode, ...]] = ("BoundedStaleness", "DynamicBoundedStaleness")
 DENSE_ALGORITHMS: Final[tuple[Algorithm, ...]] = (
     "None",
     "FP16",
@@ -30,6 +42,12 @@ MAX_GPU_PRODUCTS: Final = 16
 MAX_BACKOFF: Final = 1000
 MAX_SECONDS: Final = 31_536_000
 MAX_DENSITY: Final = 1000
+MAX_STALENESS: Final = 1000
+MAX_LOCAL_STEPS: Final = 1000
+MIN_INTERVAL, MAX_INTERVAL = 15, 86_400
+MAX_HYSTERESIS: Final = 100
+MIN_SAMPLES, MAX_SAMPLES = 2, 30
+"""What a plan is judged by; the coordinator keeps a few more than the most that may be asked for."""
 
 DNS_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 """A job's and a group's name: both become parts of host names, and a Service's name starts with a letter."""

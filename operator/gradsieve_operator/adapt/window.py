@@ -1,0 +1,121 @@
+"""What the coordinator has measured lately: read with suspicion, since a job's pods are its author's."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gradsieve_operator.errors import SpecError
+from gradsieve_operator.spec.fields import Fields
+from gradsieve_operator.spec.values import LABEL_VALUE, MAX_LABEL_VALUE
+
+_SHORTEST, _LONGEST = 1e-7, 1e6
+"""Seconds of a step that are believed."""
+
+_MANY: Final = 2**53 - 1
+_ROUNDING: Final = 1.001
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Seconds that ranks work in a step, without waiting.
+
+    Attributes:
+        harmonic: of a rank if all had the same rate in sum: the harmonic mean over ranks.
+        paced: the same if nobody were faster than the median rank.
+        slowest: of the rank that is slowest on the average.
+        peak: of whichever rank was the slowest in each sample, on the average.
+    """
+
+    harmonic: float
+    paced: float
+    slowest: float
+    peak: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The last samples of one plan.
+
+    Attributes:
+        generation: of the plan that ranks followed in all of them; 0 for none.
+        samples: how many there are.
+        seconds: that they cover.
+        age: seconds since the last one.
+        step: seconds from step to step, on the average.
+        deviation: standard deviation of that from sample to sample.
+        delay: seconds of a step in which even the busiest rank waits: what exchanging takes.
+        work: of the ranks.
+        host: of the rank that is slowest on the average; empty when nobody says.
+    """
+
+    generation: int
+    samples: int
+    seconds: float
+    age: float
+    step: float
+    deviation: float
+    delay: float
+    work: Work
+    host: str = ""
+
+    @property
+    def noise(self) -> float:
+        """Standard error of ``step``, as a part of it."""
+        return self.deviation / self.step / math.sqrt(self.samples)
+
+    def flaw(self) -> str:
+        """Return why nothing can be concluded from it; empty when something can."""
+        times = (self.step, self.work.harmonic, self.work.paced, self.work.slowest, self.work.peak)
+        if not all(_SHORTEST <= each <= _LONGEST for each in times):
+            return f"a step or its work is not between {_SHORTEST:g} and {_LONGEST:g} s"
+        if not all(0 <= each <= _LONGEST for each in (self.deviation, self.delay, self.seconds, self.age)):
+            return "a time is negative or absurd"
+        if not 1 <= self.samples <= _MANY:
+            return "there are no samples"
+        ascending = (self.work.harmonic, self.work.paced, self.work.slowest, self.work.peak)
+        if any(low > high * _ROUNDING for low, high in itertools.pairwise(ascending)):
+            return "the times of the ranks contradict one another"
+        if self.delay > self.step * _ROUNDING:
+            return "ranks wait for longer than a step takes"
+        return ""
+
+
+def read_window(found: Mapping[str, Any], age: float) -> Window:
+    """Read what a coordinator serves as ``window``; whether it makes sense says `Window.flaw`.
+
+    Args:
+        found: as it is served.
+        age: seconds since the last sample.
+
+    Raises:
+        SpecError: a field is missing, or no number that a window can hold.
+    """
+    fields = Fields(found, "window")
+    work = fields.object("work")
+    return Window(
+        generation=fields.number_or("planGeneration", 0, 0, _MANY),
+        samples=fields.number_or("samples", 0, 0, _MANY),
+        seconds=_seconds(fields, "seconds"),
+        age=age,
+        step=_seconds(fields, "stepSeconds"),
+        deviation=_seconds(fields, "stepDeviation"),
+        delay=_seconds(fields, "delaySeconds"),
+        work=Work(
+            harmonic=_seconds(work, "harmonic"),
+            paced=_seconds(work, "paced"),
+            slowest=_seconds(work, "slowest"),
+            peak=_seconds(work, "peak"),
+        ),
+        host=fields.name("slowestHost", LABEL_VALUE, MAX_LABEL_VALUE) or "",
+    )
+
+
+def _seconds(fields: Fields, name: str) -> float:
+    value: Any = fields.values.get(name)
+    if type(value) not in (int, float) or not 0 <= value <= _LONGEST:
+        raise SpecError(fields.at(name), f"must be a number of seconds from 0 to {_LONGEST:g}")
+    return float(value)
