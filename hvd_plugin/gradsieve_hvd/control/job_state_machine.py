@@ -28,6 +28,7 @@ from gradsieve_hvd.control.contract import (
 from gradsieve_hvd.control.fields import Refused
 from gradsieve_hvd.control.messages import DENSITIES, Incarnation, Plan, Registration, Roster, Telemetry
 from gradsieve_hvd.control.registry import Registry
+from gradsieve_hvd.control.window import Window
 
 _ACTIVE = (STARTING, RUNNING)
 
@@ -58,6 +59,7 @@ class JobStateMachine:
         roster: who is to take part; None until it was set.
         plan: the ranks' plan; None until it was set.
         telemetry: last sample of the current start.
+        window: what the last samples come to.
         state: one of :data:`gradsieve_hvd.control.contract.STATES`.
         message: one line about the last change of the state.
         end: how the job ended; None before.
@@ -73,6 +75,7 @@ class JobStateMachine:
         self.roster: Roster | None = None
         self.plan: Plan | None = None
         self.telemetry: Telemetry | None = None
+        self.window = Window()
         self.state = WAITING
         self.message = "waiting for a roster"
         self.end: End | None = None
@@ -195,6 +198,7 @@ class JobStateMachine:
         ):
             raise Refused(f"telemetry of generation {telemetry.generation}: that is not running", 409)
         self.telemetry, self._taken_at = telemetry, self._clock()
+        self.window.take(telemetry, self._taken_at)
 
     @property
     def telemetry_age(self) -> float | None:
@@ -209,6 +213,7 @@ class JobStateMachine:
         self.started_generation = self._run_generation = self.roster.generation
         self.rank_zero_host = self.roster.hosts[0].host
         self.telemetry = None
+        self.window.clear()
         return self.roster
 
     def running(self) -> None:

@@ -59,6 +59,7 @@ def status_json(job: JobStateMachine, started_at: str | None) -> dict[str, Any]:
         "plan": {"generation": None, "appliedGeneration": None},
         "telemetry": None if telemetry is None else telemetry.to_json(),
         "telemetryAge": job.telemetry_age,
+        "window": job.window.to_json(),
         "lostHosts": list(job.lost_hosts),
     }
     if job.plan is not None:

@@ -1,0 +1,151 @@
+"""What ranks have reported lately, summed up: what steps take, who is slow, and how much of it is waiting."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gradsieve_hvd.control.messages import Telemetry
+
+MOST_SAMPLES = 32
+"""About a minute of them. The window begins again with each plan and each start of ranks."""
+
+MOST_SLOWEST = 16
+"""Ranks that are told one by one; of 16 384 at most, so that the answer to the operator stays small."""
+
+MOST_HOSTS = 128
+
+_LEAST_SECONDS = 1e-9
+"""A rank that claims to work for no time at all must not divide by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    taken_at: float
+    step: float
+    wait: float
+    work: tuple[float, ...]
+    waits: tuple[float, ...]
+
+
+@dataclass
+class Window:
+    """The last samples of one plan and one set of ranks.
+
+    Telemetry comes from the job's own pods: nothing in it is believed to be more than a number.
+    """
+
+    _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+    _plan: int = 0
+    _hosts: tuple[str, ...] = ()
+    _ranks: tuple[int, ...] = ()
+    _of: tuple[object, ...] = ()
+
+    def take(self, telemetry: Telemetry, now: float) -> None:
+        """Add a sample; of another plan, start or set of ranks than the last one's it begins anew.
+
+        Args:
+            telemetry: as rank 0 reports it.
+            now: seconds of the coordinator's own clock.
+        """
+        plan = int(telemetry.numbers.get("appliedPlanGeneration", 0))
+        ranks = tuple(rank.rank for rank in telemetry.ranks)
+        hosts = tuple(rank.host for rank in telemetry.ranks)
+        of = (plan, telemetry.generation, ranks, hosts)
+        if of != self._of:
+            self._samples.clear()
+            self._plan, self._ranks, self._hosts, self._of = plan, ranks, hosts, of
+        self._samples.append(
+            _Sample(
+                now,
+                telemetry.numbers.get("stepSeconds", 0.0),
+                telemetry.numbers.get("waitSeconds", 0.0),
+                tuple(max(rank.step_seconds, _LEAST_SECONDS) for rank in telemetry.ranks),
+                tuple(rank.wait_seconds or 0.0 for rank in telemetry.ranks),
+            )
+        )
+
+    def clear(self) -> None:
+        """Forget everything: ranks start anew."""
+        self._samples.clear()
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Return what the operator decides by, see docs/telemetry.md; None without a sample that names ranks.
+
+        1. A rank's own work and waiting are means over the samples.
+        2. Of the ranks' work: the harmonic mean, with which all would have the same rate in sum; the same
+           with nobody faster than the median rank; that of the rank that is slowest on the average; and the
+           mean of the slowest of each sample, whoever that was.
+        3. What even the rank that waits least waits for, in each sample, is the exchange's.
+        """
+        if not self._hosts or not self._samples:
+            return None
+        samples = list(self._samples)
+        work = _means([sample.work for sample in samples])
+        waits = _means([sample.waits for sample in samples])
+        median = statistics.median(work)
+        steps = [sample.step for sample in samples]
+        slowest = max(range(len(work)), key=work.__getitem__)
+        return {
+            "planGeneration": self._plan,
+            "samples": len(samples),
+            "seconds": samples[-1].taken_at - samples[0].taken_at,
+            "ranks": len(work),
+            "stepSeconds": statistics.fmean(steps),
+            "stepDeviation": statistics.pstdev(steps),
+            "waitSeconds": statistics.fmean(sample.wait for sample in samples),
+            "delaySeconds": statistics.fmean(min(sample.waits) for sample in samples),
+            "work": {
+                "harmonic": _harmonic(work),
+                "paced": _harmonic([max(each, median) for each in work]),
+                "slowest": work[slowest],
+                "peak": statistics.fmean(max(sample.work) for sample in samples),
+            },
+            "slowestHost": self._hosts[slowest],
+            "slowestRanks": self._slowest_ranks(work, waits),
+            "hosts": self._by_host(work, waits),
+        }
+
+    def _slowest_ranks(self, work: Sequence[float], waits: Sequence[float]) -> list[dict[str, Any]]:
+        chosen = heapq.nlargest(MOST_SLOWEST, range(len(work)), key=work.__getitem__)
+        return [
+            {"rank": self._ranks[place], "host": self._hosts[place], **self._times(place, work, waits)}
+            for place in chosen
+        ]
+
+    def _times(self, place: int, work: Sequence[float], waits: Sequence[float]) -> dict[str, float]:
+        """Return one rank's means, and what nine of ten of its samples are below."""
+        own = sorted(sample.work[place] for sample in self._samples)
+        return {
+            "workSeconds": round(work[place], 6),
+            "workSeconds90": round(own[math.ceil(0.9 * len(own)) - 1], 6),
+            "waitSeconds": round(waits[place], 6),
+        }
+
+    def _by_host(self, work: Sequence[float], waits: Sequence[float]) -> list[dict[str, Any]]:
+        """Return the slowest hosts, each with the means of its ranks."""
+        places: dict[str, list[int]] = {}
+        for place, host in enumerate(self._hosts):
+            places.setdefault(host, []).append(place)
+        means = {host: statistics.fmean(work[place] for place in own) for host, own in places.items()}
+        return [
+            {
+                "host": host,
+                "workSeconds": round(means[host], 6),
+                "waitSeconds": round(statistics.fmean(waits[place] for place in places[host]), 6),
+            }
+            for host in heapq.nlargest(MOST_HOSTS, means, key=means.__getitem__)
+        ]
+
+
+def _harmonic(times: Sequence[float]) -> float:
+    return len(times) / math.fsum(1 / each for each in times)
+
+
+def _means(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
