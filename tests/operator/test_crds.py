@@ -71,9 +71,16 @@ def test_every_own_field_is_described_and_bounded(field):
     assert kind != "number", "floats do not survive every client unchanged"
 
 
-def test_what_works_later_has_no_field_yet():
+def test_jobs_and_policies_take_the_same_parallelism_and_adaptation():
+    job, policy = (schema_of(crd)["properties"]["spec"]["properties"] for crd in CRDS.values())
+    for field in ("parallelism", "adaptation"):
+        assert job[field] == policy[field]
+
+
+def test_neither_parallelism_nor_adaptation_is_filled_in_where_nobody_asks_for_it():
     properties = schema_of(job_definition())["properties"]["spec"]["properties"]
-    assert not {"parallelism", "adaptation"} & set(properties)
+    for field in ("parallelism", "adaptation"):
+        assert "default" not in json.dumps(properties[field])
 
 
 def test_printer_columns_show_state_workers_and_progress():

@@ -69,12 +69,12 @@ async def test_those_of_an_earlier_version_gain_the_fields_that_are_new(definiti
 
 async def test_those_of_a_later_version_are_left_as_they_are(definitions_served, caplog):
     later = copy.deepcopy(job_definition())
-    spec_properties(later)["parallelism"] = {"type": "string"}
+    spec_properties(later)["elasticity"] = {"type": "string"}
     definitions_served.objects[CRD, None, JOBS] = {**later, **ESTABLISHED}
     found = await updated(definitions_served)
-    assert "parallelism" in spec_properties(found[JOBS])
+    assert "elasticity" in spec_properties(found[JOBS])
     assert definitions_served.writes == [f"PATCH /apis/{CRD}/{POLICIES}"]
-    assert "v1alpha1.spec.parallelism" in caplog.text
+    assert "v1alpha1.spec.elasticity" in caplog.text
 
 
 async def test_it_does_not_end_before_the_kinds_are_served(server, monkeypatch):

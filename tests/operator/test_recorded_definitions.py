@@ -19,10 +19,30 @@ RECORDED = sorted(Path(__file__).parent.glob("crds_of_*/*.yaml"))
 WORKERS = (
     f"(self.workerGroups.size() > {index} ? self.workerGroups[{index}].replicas : 0)" for index in range(16)
 )
-# What was written otherwise since, and says the same.
-SAME = {"self.workerGroups.map(g, g.replicas).sum() <= 256": f"{' + '.join(WORKERS)} <= 256"}
+BOUNDS = ("minDensityPermille", "maxDensityPermille")
+# Limits are taken beside an adaptation as well, which no recorded object has.
+LIMITS = {
+    where: " || ".join(
+        (
+            f"!has({where}.algorithm)",
+            f"{where}.algorithm in ['Layered', 'Importance']",
+            f"({' && '.join(f'!has({where}.{bound})' for bound in BOUNDS)})",
+        )
+    )
+    for where in ("self", "self.compression")
+}
+# What was written otherwise since, and takes what it took.
+SAME = {
+    LIMITS["self"]: f"has(self.adaptation) || {LIMITS['self']}",
+    "self.workerGroups.map(g, g.replicas).sum() <= 256": f"{' + '.join(WORKERS)} <= 256",
+}
 # The operator alone writes a status, and never by apply: nobody's fields are merged otherwise than before.
-UNNOTICED = {"v1alpha1.status: x-kubernetes-map-type is 'atomic' instead of None"}
+UNNOTICED = {
+    "v1alpha1.status: x-kubernetes-map-type is 'atomic' instead of None",
+    # Said of spec.compression before, where adaptation cannot be seen.
+    "v1alpha1.spec: a rule is new: !has(self.compression) || has(self.adaptation) || "
+    + LIMITS["self.compression"],
+}
 TODAY = {each["metadata"]["name"]: each for each in (job_definition(), policy_definition())}
 
 

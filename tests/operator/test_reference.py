@@ -7,7 +7,7 @@ from manifests import ROOT
 
 from gradsieve_operator.schema import job_definition
 from gradsieve_operator.spec import values
-from gradsieve_operator.status.conditions import RECONCILE_ERROR, TYPES
+from gradsieve_operator.status.conditions import ADAPTATION_HELD, RECONCILE_ERROR, TYPES
 
 TEXT = (ROOT / "docs/kubernetes.md").read_text()
 NAMED = {word.rpartition(".")[2] for word in re.findall(r"`([\w.\[\]]+)`", TEXT.replace("[]", ""))}
@@ -30,12 +30,14 @@ def test_a_field_is_named(field):
     assert field in NAMED | known_elsewhere
 
 
-@pytest.mark.parametrize("kind", [*TYPES, RECONCILE_ERROR])
+@pytest.mark.parametrize("kind", [*TYPES, ADAPTATION_HELD, RECONCILE_ERROR])
 def test_a_condition_has_a_row(kind):
     assert f"\n| `{kind}` |" in TEXT
 
 
-@pytest.mark.parametrize("words", [values.ALGORITHMS, values.PLACEMENTS, values.BACKENDS, values.GANGS])
+@pytest.mark.parametrize(
+    "words", [values.ALGORITHMS, values.PLACEMENTS, values.BACKENDS, values.GANGS, values.MODES]
+)
 def test_a_value_is_named(words):
     assert set(words) <= NAMED
 

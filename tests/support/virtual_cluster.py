@@ -6,11 +6,12 @@ lose them with their node, start ranks when everybody of the roster is there, en
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradsieve_operator import decide as d
+from gradsieve_operator.adapt import Window
 from gradsieve_operator.placement import Refusals, Refused
 from gradsieve_operator.resources import Neighbours
 from gradsieve_operator.spec import Compression, HorovodJob
@@ -54,6 +55,7 @@ class VirtualCluster:
         held: host -> what keeps its pod's container from starting.
         closed: nodes that have room, and to which the scheduler binds no pod of the job.
         scheduling: whether there is a scheduler, which says why it does not bind a pod.
+        measure: plan that ranks follow -> what the coordinator has measured of it.
         refusals: of nodes, which its planner remembers as the operator's does.
     """
 
@@ -91,6 +93,7 @@ class VirtualCluster:
     seen: dict[str, d.Pod] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
     trust: str = ""
+    measure: Callable[[int], Window | None] = lambda plan: None
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
@@ -127,6 +130,7 @@ class VirtualCluster:
             departed={host: pod for host, pod in self.last_seen().items() if pod.name not in visible},
             lost=self.lost,
             trust=self.trust,
+            steering=self.job.steering.over(None),
         )
 
     def visible(self) -> Mapping[str, d.Pod]:
@@ -180,6 +184,7 @@ class VirtualCluster:
             missing=tuple(sorted(host for host, _ in self._missed(leader))),
             missing_seconds={host: self.now - since for (host, _), since in self._missed(leader).items()},
             plan_generation=leader.plan,
+            window=self.measure(leader.plan),
         )
 
     def _missed(self, leader: Leader) -> dict[tuple[str, str], float]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gradsieve_operator import contract
+from gradsieve_operator.adapt import Window, read_window
 from gradsieve_operator.decide import CoordinatorStatus
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.foreign_text import one_line
@@ -59,6 +60,7 @@ def read_status(found: Mapping[str, Any]) -> CoordinatorStatus:
         telemetry=telemetry,
         telemetry_age=age,
         committed_step=committed,
+        window=None if age is None else _window(found, age),
     )
 
 
@@ -84,6 +86,15 @@ def _telemetry(fields: Fields) -> dict[str, Any]:
             for rank in ranks
         ],
     }
+
+
+def _window(found: Mapping[str, Any], age: float) -> Window | None:
+    """Return what was measured lately; None where a coordinator does not say, or says what cannot be read."""
+    window = found.get("window")
+    try:
+        return read_window(window, age) if isinstance(window, Mapping) else None
+    except SpecError:
+        return None
 
 
 def _absences(fields: Fields) -> dict[str, float]:

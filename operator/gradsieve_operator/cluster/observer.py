@@ -31,7 +31,7 @@ from gradsieve_operator.decide import (
 )
 from gradsieve_operator.errors import RecordError, SpecError
 from gradsieve_operator.resources import Neighbours
-from gradsieve_operator.spec import AllowedAccounts, Compression, CompressionPolicy, HorovodJob
+from gradsieve_operator.spec import AllowedAccounts, Compression, CompressionPolicy, HorovodJob, Steering
 from gradsieve_operator.status import not_later, recall
 
 _NOT_PLANNED = (
@@ -110,11 +110,10 @@ class Observer:
         if silence and memory.secrets_age >= PROVEN_SECONDS:
             # Its certificate may be damaged, or ours.
             memory.secrets_read_at = None
-        unresolved = ""
         try:
-            compression, unresolved = self._compression(job, progress)
+            compression, steering, unresolved = self._resolved(job, progress)
         except SpecError as error:
-            compression, invalid = None, str(error)
+            compression, steering, unresolved, invalid = None, Steering(), "", str(error)
         if self._planning is None and job.scheduling.planned:
             invalid = invalid or _NOT_PLANNED
         world = World(
@@ -141,6 +140,7 @@ class Observer:
             lost=held.lost,
             trust=held.trust,
             pace=self._pace.among(self._cache.count(), busy=self._busy()),
+            steering=steering,
         )
         return Seen(world, status, coordinator)
 
@@ -194,25 +194,29 @@ class Observer:
         self._hearing.answered(leader.uid)
         return status, 0.0, 0.0
 
-    def _compression(self, job: HorovodJob, progress: Progress) -> tuple[Compression | None, str]:
+    def _resolved(self, job: HorovodJob, progress: Progress) -> tuple[Compression | None, Steering, str]:
         """Return what the job asks for, or why that cannot be told of a job that has something to go by."""
         if job.compression is None:
-            return None, ""
+            return None, job.steering.over(None), ""
         try:
-            return job.compression.resolve(self._policy(job)), ""
+            policy = self._policy(job)
+            if policy is None:
+                return job.compression.resolve(None), job.steering.over(None), ""
+            compression = job.compression.resolve(policy.compression, adapted=policy.steering.adapts)
+            return compression, job.steering.over(policy.steering), ""
         except SpecError as error:
             if progress.compression is None:
                 raise
-            return None, str(error)
+            return None, job.steering.over(None), str(error)
 
-    def _policy(self, job: HorovodJob) -> Compression | None:
+    def _policy(self, job: HorovodJob) -> CompressionPolicy | None:
         if job.compression is None or job.compression.policy is None:
             return None
         name = job.compression.policy
         found = self._cache.policy(job.namespace, name)
         if found is None:
             raise SpecError("spec.compression.policyRef", f"there is no CompressionPolicy {name!r} here")
-        return CompressionPolicy.parse(found).compression
+        return CompressionPolicy.parse(found)
 
 
 def _recorded(job: HorovodJob, status: Mapping[str, Any], now: float) -> Progress:

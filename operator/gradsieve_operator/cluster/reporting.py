@@ -16,6 +16,7 @@ from gradsieve_operator.cluster.recording import write_status
 
 _WARNINGS = frozenset(
     {
+        ("AdaptationHeld", "True"),
         ("Admitted", "False"),
         ("Degraded", "True"),
         ("Failed", "True"),
@@ -28,6 +29,9 @@ _ON_THE_WAY = frozenset({"Binding", "Pending", "Preparing", "Suspended", "Waitin
 
 _QUIET = frozenset({"TelemetryAvailable", "RendezvousReady"})
 """Conditions whose changes are no news."""
+
+_NO_NEWS_BUT = {"AdaptationHeld": "ProgramCannot"}
+"""Conditions of which one reason alone is news: that the job asks for what it does not get."""
 
 _ENDS = frozenset({"Complete", "Failed"})
 _DETAILED = frozenset({"conditions", "ready", "workerGroups"})
@@ -105,6 +109,7 @@ class Statement:
             said = (each["status"], each["reason"])
             # Ranks follow each new plan a few steps later, which is the news.
             quiet = each["type"] in _QUIET or (each["type"], each["reason"]) == ("PlanConverged", "Pending")
+            quiet = quiet or _NO_NEWS_BUT.get(each["type"], each["reason"]) != each["reason"]
             if quiet or (old is not None and (old["status"], old["reason"]) == said):
                 continue
             nothing = each["status"] == "Unknown" or (each["type"] in _ENDS and each["status"] == "False")

@@ -17,6 +17,7 @@ from gradsieve_operator.decide.actions import (
     Wanted,
     Word,
 )
+from gradsieve_operator.decide.adapting import RUN_TIME_MODES, plan_to_follow
 from gradsieve_operator.decide.creation import first_pods, last_pods
 from gradsieve_operator.decide.decision import decide
 from gradsieve_operator.decide.in_force import in_force
@@ -36,6 +37,7 @@ from gradsieve_operator.decide.world import (
 )
 
 __all__ = [
+    "RUN_TIME_MODES",
     "Action",
     "AvoidNode",
     "CoordinatorStatus",
@@ -66,6 +68,7 @@ __all__ = [
     "in_force",
     "last_pods",
     "part_surplus",
+    "plan_to_follow",
     "read_pod",
     "silence_limit",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradsieve_operator.adapt import Hold
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.resources import Manifest
 
@@ -158,6 +159,7 @@ class Decision:
         again: seconds after which to decide anew, even if nothing is seen to change; None for never.
         wanted: what to find nodes for before the same world, with what was found, is decided on; None for
             nothing, which is how it is then.
+        held: why adaptation leaves the plan as it is; None if it does not, or was not asked.
     """
 
     actions: tuple[Action, ...]
@@ -167,3 +169,4 @@ class Decision:
     ended: Word | None = None
     again: float | None = field(default=None)
     wanted: Wanted | None = None
+    held: Hold | None = None

@@ -49,7 +49,8 @@ def after_the_end(world: World) -> Decision:
 
 def suspended(world: World) -> Decision:
     """End the ranks and delete all pods; the next start is a new one, by the compression asked for then."""
-    doomed, progress = _removable(world), replace(forget_start(world), compression=None)
+    doomed = _removable(world)
+    progress = replace(forget_start(world), compression=None, adaptation=None)
     actions: tuple[Action, ...] = (Record(), *(delete(pod, world) for pod in doomed))
     if any(pod.alive for pod in doomed) and world.coordinator is not None:
         actions = (Stop("suspended"), *actions)

@@ -30,7 +30,8 @@ def in_force(world: World) -> tuple[Compression, Word | None]:
         )
         return has, Word("AlgorithmKept", message)
     try:
-        whole = JobCompression(own=asked).resolve(has)
+        # Whether limits go with the algorithm was judged where they were given.
+        whole = JobCompression(own=asked, adapted=True).resolve(has)
     except SpecError as error:
         message = f"{error}; what is removed stays until the job is suspended, so that nothing was changed"
         return has, Word("DensitiesKept", message)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradsieve_operator.adapt import Memory
 from gradsieve_operator.spec import Compression
 
 
@@ -42,6 +43,7 @@ class Progress:
         compression: what ranks go by since the job started; None before, and after a suspension.
         plan: digest of the plan that the coordinator shall have; empty for none.
         plan_generation: of that plan.
+        adaptation: what adaptation remembers; None where it is not enabled.
         finished: when the job ended; None before.
         succeeded: how it ended.
     """
@@ -72,6 +74,7 @@ class Progress:
     compression: Compression | None = None
     plan: str = ""
     plan_generation: int = 0
+    adaptation: Memory | None = None
     finished: float | None = None
     succeeded: bool = False
 

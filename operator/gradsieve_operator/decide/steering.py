@@ -9,6 +9,7 @@ from dataclasses import replace
 from gradsieve_operator import contract
 from gradsieve_operator.decide import requests
 from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRoster, Record
+from gradsieve_operator.decide.adapting import adapted, compression_to_send
 from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete
 from gradsieve_operator.decide.in_force import in_force
@@ -38,7 +39,7 @@ def steer(world: World) -> Decision:
     """Bring the coordinator's roster and plan up to date.
 
     1. Other members than in the last roster, or another coordinator: a new generation of the roster.
-    2. Other densities than in the last plan: a new generation of the plan.
+    2. Other densities than in the last plan, as asked for or as adaptation decides: a new generation of it.
     3. Both are recorded first, and sent until the coordinator says that it has them.
     4. Pods that are in no roster any more are deleted once the coordinator knows.
     5. What keeps a pod from starting is said.
@@ -48,6 +49,7 @@ def steer(world: World) -> Decision:
     progress = noticed(world)
     if members is not None:
         progress = _next_roster(world, members, progress)
+    progress, held = adapted(world, compression, progress)
     progress = _next_plan(compression, world, progress)
     actions: list[Action] = []
     if (progress.roster, progress.plan_generation) != (world.progress.roster, world.progress.plan_generation):
@@ -57,7 +59,8 @@ def steer(world: World) -> Decision:
         body = requests.roster(world.job, progress.roster, members, compression)
         actions.append(PutRoster(body))
     if coordinator is not None and progress.plan and coordinator.plan_generation < progress.plan_generation:
-        actions.append(PutPlan(requests.plan(progress.plan_generation, compression)))
+        told = compression_to_send(world, compression, progress)
+        actions.append(PutPlan(requests.plan(progress.plan_generation, told)))
     last = newest(world.pods)
     if knows:
         places = {contract.COORDINATOR_HOST, *(s.host for s in slots(world.job))}
@@ -65,7 +68,9 @@ def steer(world: World) -> Decision:
         surplus = (p for p in left if p.host not in places or p != last[p.host])
         actions.extend(delete(pod, world) for pod in surplus)
     again = next_call(world, progress) if knows else world.pace.starting
-    return Decision(tuple(actions), progress, admitted=placed(), degraded=hindrance(world), again=again)
+    return Decision(
+        tuple(actions), progress, admitted=placed(), degraded=hindrance(world), again=again, held=held
+    )
 
 
 def next_call(world: World, progress: Progress) -> float:
@@ -146,7 +151,7 @@ def _next_roster(world: World, members: Sequence[tuple[Slot, Pod]], progress: Pr
 
 
 def _next_plan(compression: Compression, world: World, progress: Progress) -> Progress:
-    digest = requests.plan_digest(compression)
+    digest = requests.plan_digest(compression_to_send(world, compression, progress))
     changed = digest not in ("", progress.plan)
     known = 0 if world.coordinator is None or not changed else world.coordinator.plan_generation
     return replace(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradsieve_operator import contract
+from gradsieve_operator.adapt import Window
 from gradsieve_operator.decide.pace import Pace
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.foreign_text import one_line
@@ -21,7 +22,7 @@ from gradsieve_operator.resources import (
     TRUST_ANNOTATION,
     Neighbours,
 )
-from gradsieve_operator.spec import Compression, HorovodJob
+from gradsieve_operator.spec import Compression, HorovodJob, Steering
 
 _ENDED = ("Succeeded", "Failed")
 _COMMANDS = frozenset({contract.COORDINATOR_COMMAND, contract.AGENT_COMMAND})
@@ -136,6 +137,7 @@ class CoordinatorStatus:
     telemetry: Mapping[str, Any] = field(default_factory=dict)
     telemetry_age: float | None = None
     committed_step: int | None = None
+    window: Window | None = None
 
     def sampled_at(self, now: float) -> float:
         """Return when its last sample came. Coordinators of earlier versions know only its host's clock."""
@@ -183,6 +185,7 @@ class World:
         coordinator: what it answered; None without an answer.
         compression: the job's and its policy's together; None when the job leaves it to the program, or they
             cannot be told.
+        steering: what job and policy say about parallelism and adaptation.
         planned: whether the operator's planner chooses the nodes.
         places: what the planner has found for what an earlier decision on the same world has asked for; None
             while nothing was asked.
@@ -225,6 +228,7 @@ class World:
     lost: tuple[str, ...] = ()
     trust: str = ""
     pace: Pace = field(default_factory=Pace)
+    steering: Steering = field(default_factory=Steering)
     places: Places | Unplaceable | None = None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gradsieve_operator.contract import GROUP, POLICY_KIND, POLICY_PLURAL, VERSION
-from gradsieve_operator.schema.parts import Schema, definition, fields, number, rules, text, word
+from gradsieve_operator.schema.parts import Schema, definition, fields, listed, number, rules, text, word
+from gradsieve_operator.schema.steering import steering
 from gradsieve_operator.spec.values import (
     ALGORITHMS,
     BOUNDED_ALGORITHMS,
@@ -16,6 +17,21 @@ from gradsieve_operator.spec.values import (
 _DENSITIES = ("densityPermille", "minDensityPermille", "maxDensityPermille")
 
 
+def bounds_rule(where: str) -> tuple[str, str]:
+    """Return the rule about limits of densities, and its message.
+
+    Args:
+        where: of the compression's fields, beside which there may be ``self.adaptation``.
+    """
+    bounds = " && ".join(f"!has({where}.{name})" for name in _DENSITIES[1:])
+    algorithm = f"{where}.algorithm"
+    free = f"!has({algorithm}) || {algorithm} in {listed(BOUNDED_ALGORITHMS)}"
+    return f"has(self.adaptation) || {free} || ({bounds})", (
+        "minDensityPermille and maxDensityPermille are for Layered and Importance, and for every rule beside "
+        "adaptation: remove them, or give adaptation"
+    )
+
+
 def compression(description: str, more: dict[str, Schema] | None = None) -> Schema:
     """Return the schema of the fields that policy and job share, ``more`` ones before them."""
     own: dict[str, Schema] = {
@@ -25,10 +41,14 @@ def compression(description: str, more: dict[str, Schema] | None = None) -> Sche
         ),
         "densityPermille": number("Entries sent, of a thousand.", 1, MAX_DENSITY),
         "minDensityPermille": number(
-            "Least density of rules that choose it themselves (Layered, Importance).", 1, MAX_DENSITY
+            "Least density of rules that choose it themselves (Layered, Importance), and of adaptation.",
+            1,
+            MAX_DENSITY,
         ),
         "maxDensityPermille": number(
-            "Highest density of rules that choose it themselves (Layered, Importance).", 1, MAX_DENSITY
+            "Highest density of rules that choose it themselves (Layered, Importance), and of adaptation.",
+            1,
+            MAX_DENSITY,
         ),
     }
     return fields(description, {**(more or {}), **own}, **rules(*_rules()))
@@ -52,7 +72,8 @@ def policy_definition() -> Schema:
         {"name": "Density", "type": "integer", "jsonPath": ".spec.densityPermille"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
-    spec = compression("What is sent of every gradient.")
+    spec = compression("What is sent of every gradient, and how ranks train.", steering())
+    spec["x-kubernetes-validations"] += rules(bounds_rule("self"))["x-kubernetes-validations"]
     version = {
         "additionalPrinterColumns": columns,
         "schema": {"properties": {"spec": spec}, "required": ["spec"]},
@@ -62,19 +83,13 @@ def policy_definition() -> Schema:
 
 
 def _rules() -> list[tuple[str, str]]:
-    dense = _listed(DENSE_ALGORITHMS)
-    bounded = _listed(BOUNDED_ALGORITHMS)
+    dense = listed(DENSE_ALGORITHMS)
     no_density = " && ".join(f"!has(self.{name})" for name in _DENSITIES)
-    no_bounds = " && ".join(f"!has(self.{name})" for name in _DENSITIES[1:])
     density, least, most = _DENSITIES
     return [
         (
             f"!has(self.algorithm) || !(self.algorithm in {dense}) || ({no_density})",
             "algorithms None and FP16 send all entries: remove the densities",
-        ),
-        (
-            f"!has(self.algorithm) || self.algorithm in {bounded} || ({no_bounds})",
-            "minDensityPermille and maxDensityPermille are for Layered and Importance: remove them",
         ),
         *(
             (
@@ -84,7 +99,3 @@ def _rules() -> list[tuple[str, str]]:
             for low, high in ((least, density), (density, most), (least, most))
         ),
     ]
-
-
-def _listed(words: tuple[str, ...]) -> str:
-    return "[" + ", ".join(f"'{word}'" for word in words) + "]"

@@ -15,6 +15,7 @@ _COLUMNS = (
     ("Step", "integer", ".status.telemetry.step", 0),
     ("Density", "integer", ".status.telemetry.densityPermille", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Mode", "string", ".status.plan.mode", 1),
     ("Backend", "string", ".spec.launcher.backend", 1),
     ("Restarts", "integer", ".status.restartCount", 1),
     ("Slowest", "string", ".status.telemetry.slowestWorker", 1),

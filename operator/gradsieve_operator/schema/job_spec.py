@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gradsieve_operator.schema.compression import job_compression
+from gradsieve_operator.schema.compression import bounds_rule, job_compression
 from gradsieve_operator.schema.parts import Schema, fields, flag, items, number, rules, text, word
 from gradsieve_operator.schema.pod_template import pod_template_schema
+from gradsieve_operator.schema.steering import steering
 from gradsieve_operator.spec.groups import MAX_CONTAINERS
 from gradsieve_operator.spec.values import (
     BACKENDS,
@@ -83,10 +84,12 @@ def job_spec() -> Schema:
         "launcher": _launcher(),
         "workerGroups": _worker_groups(),
         "compression": job_compression(),
+        **steering(),
     }
+    bounds, said = bounds_rule("self.compression")
     return fields(
         "What the job shall be. While it is not suspended, only replicas (of groups with minReplicas), the "
-        "densities, policyRef and suspend may change.",
+        "densities, policyRef, parallelism, adaptation and suspend may change.",
         properties,
         required=["workerGroups"],
         **rules(
@@ -102,6 +105,7 @@ def job_spec() -> Schema:
                 _equal_in_all_groups("args"),
                 "the first containers of all groups must have the same args: ranks run one program",
             ),
+            (f"!has(self.compression) || {bounds}", said),
             *(
                 (
                     f"self.suspend || oldSelf.suspend || ({same})",

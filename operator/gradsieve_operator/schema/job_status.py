@@ -12,6 +12,7 @@ from gradsieve_operator.spec.values import (
     MAX_GROUPS,
     MAX_LABEL_VALUE,
     MAX_WORKERS,
+    MODES,
 )
 
 _MANY = 2**53 - 1  # the API server keeps limits as floats, and refuses every value if one is none of int64
@@ -100,6 +101,7 @@ def _group() -> Schema:
             "gpuProducts": items(
                 "GPUs of the nodes that it is on.", product, most=MAX_GPU_PRODUCTS, kind="set"
             ),
+            "mode": word("How its ranks train; unset while none do.", MODES),
         },
         required=["name"],
     )
@@ -111,8 +113,10 @@ def _plan() -> Schema:
         {
             "generation": number("Of the plan that ranks shall follow.", 0, _MANY),
             "appliedGeneration": number("Of the plan that they follow.", 0, _MANY),
+            "mode": word("How ranks train by that plan.", MODES),
             "densityPermille": number("Entries sent by that plan, of a thousand.", 1, MAX_DENSITY),
-            "reason": text("Why it was changed.", longest=1024),
+            "reason": text("Why it was changed, in one word.", longest=1024),
+            "evidence": text("Why the operator changed it: what it had measured.", longest=1024),
             "lastChangeTime": time("When it was changed."),
         },
     )
@@ -131,5 +135,7 @@ def _telemetry() -> Schema:
             "densityPermille": number("Entries sent, of a thousand.", 0, MAX_DENSITY),
             "committedStep": number("Step of the last commit.", 0, _MANY),
             "slowestWorker": text("Host of the rank with the longest steps.", longest=MAX_LABEL_VALUE),
+            "delayMilliseconds": number("Of a step, what even the busiest rank waits.", 0, _MANY),
+            "windowSeconds": number("That the delay is a mean over.", 0, _MANY),
         },
     )

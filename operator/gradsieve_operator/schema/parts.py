@@ -54,6 +54,11 @@ def rules(*pairs: tuple[str, str]) -> dict[str, Any]:
     }
 
 
+def listed(words: tuple[str, ...]) -> str:
+    """Return ``words`` as a list in CEL."""
+    return "[" + ", ".join(f"'{word}'" for word in words) + "]"
+
+
 def definition(
     kind: str, plural: str, short: str, description: str, version: Schema, *, group: str, name: str
 ) -> Schema:

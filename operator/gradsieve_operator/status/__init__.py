@@ -51,7 +51,7 @@ def job_status(
         "conditions": merged(
             previous.get("conditions") or [], current, generation=job.generation, now=world.now
         ),
-        "workerGroups": summary.groups(world, gpu_products),
+        "workerGroups": summary.groups(world, decision, gpu_products),
         "plan": summary.plan(world, decision, previous),
         "telemetry": summary.telemetry(world, decision, previous),
         **record(progress),

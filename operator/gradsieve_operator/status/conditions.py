@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from gradsieve_operator import contract
 from gradsieve_operator.decide import Decision, World, in_force, silence_limit
+from gradsieve_operator.status.held import held
 from gradsieve_operator.status.times import written
 
 State = Literal["True", "False", "Unknown"]
@@ -25,6 +26,11 @@ TYPES = (
 )
 RECONCILE_ERROR = "ReconcileError"
 """Of a job that the operator fails to work on; jobs that it never failed on have no such condition."""
+
+ADAPTATION_HELD = "AdaptationHeld"
+"""Of a job that asks for adaptation, or for another mode than Synchronous; others have no such condition."""
+
+_NOT_ALL = (RECONCILE_ERROR, ADAPTATION_HELD)
 
 MOST_CONDITIONS = 16
 """What the schema allows. Those of others have what ours leave."""
@@ -66,6 +72,7 @@ def conditions(world: World, decision: Decision, previous: Mapping[str, Any]) ->
         _degraded(decision),
         _ended("Complete", decision, known, succeeded=True),
         _ended("Failed", decision, known, succeeded=False),
+        *_adaptation(world, decision, known),
         *_reconciled(known),
     ]
 
@@ -93,10 +100,11 @@ def merged(
                 "message": condition.message,
             }
         )
-    ours = [dict(condition) for kind, condition in known.items() if kind in (*TYPES, RECONCILE_ERROR)]
-    theirs = [dict(condition) for kind, condition in known.items() if kind not in (*TYPES, RECONCILE_ERROR)]
+    ours = [dict(condition) for kind, condition in known.items() if kind in (*TYPES, *_NOT_ALL)]
+    theirs = [dict(condition) for kind, condition in known.items() if kind not in (*TYPES, *_NOT_ALL)]
     # Room for our own, of which some may not have been said yet.
-    return result + ours + theirs[: MOST_CONDITIONS - len(TYPES) - 1]
+    mine = len(TYPES) + 1 + any(each["type"] == ADAPTATION_HELD for each in result + ours)
+    return result + ours + theirs[: MOST_CONDITIONS - mine]
 
 
 def invalid(problem: str) -> list[Condition]:
@@ -220,7 +228,16 @@ def _plan(world: World, decision: Decision) -> Condition:
     if coordinator.applied_plan < wanted:
         followed = f"ranks follow {coordinator.applied_plan or 'none'}"
         return Condition("PlanConverged", "False", "Pending", f"the plan is {wanted}, {followed}")
-    return Condition("PlanConverged", "True", "Applied", f"all ranks follow plan {wanted}")
+    memory = decision.progress.adaptation
+    why = f": {memory.evidence}" if memory is not None and memory.evidence else ""
+    return Condition("PlanConverged", "True", "Applied", f"all ranks follow plan {wanted}{why}")
+
+
+def _adaptation(world: World, decision: Decision, known: Mapping[str, Any]) -> list[Condition]:
+    found = held(world, decision, known.get(ADAPTATION_HELD))
+    if found is None:
+        return []
+    return [Condition(ADAPTATION_HELD, "True" if found.held else "False", found.reason, found.message)]
 
 
 def _degraded(decision: Decision) -> Condition:

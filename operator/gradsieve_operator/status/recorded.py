@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from gradsieve_operator.adapt import Memory
 from gradsieve_operator.decide import Progress
 from gradsieve_operator.errors import RecordError, SpecError
 from gradsieve_operator.spec import Compression
@@ -92,7 +93,7 @@ def _spelled(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return value.manifest() if isinstance(value, Compression) else value
+    return value.manifest() if isinstance(value, Compression | Memory) else value
 
 
 def _progress(root: str, found: Mapping[str, Any], time: Callable[[Any], float | None]) -> Progress:
@@ -125,8 +126,10 @@ def _read(where: str, name: str, value: Any, time: Callable[[Any], float | None]
     if name == "compression":
         source = Fields.of(value, where)
         compression = Compression.parse(source)
-        compression.check(source)
+        compression.check(source, adapted=True)
         return compression
+    if name == "adaptation":
+        return Memory.read(Fields.of(value, where).values, where)
     if name == "sizes":
         pairs = [(each["name"], each["replicas"]) if isinstance(each, dict) else each for each in value]
         return tuple((_exactly(str, group), _exactly(int, replicas)) for group, replicas in pairs)

@@ -6,24 +6,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradsieve_operator import contract
-from gradsieve_operator.decide import Decision, Pod, World
+from gradsieve_operator.decide import Decision, Pod, World, in_force, plan_to_follow
 from gradsieve_operator.decide.members import newest
 from gradsieve_operator.decide.world import timestamp
 from gradsieve_operator.status.times import written
 
 
-def groups(world: World, gpu_products: Mapping[str, str]) -> list[dict[str, Any]]:
+def groups(world: World, decision: Decision, gpu_products: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return ``status.workerGroups``.
 
     Args:
         world: what was seen.
+        decision: what was decided.
         gpu_products: node -> product of its GPUs, for nodes that have any.
     """
+    compression, _ = in_force(world)
+    ranks_run = decision.progress.running and decision.progress.finished is None
+    mode = {"mode": plan_to_follow(world, compression, decision.progress).mode} if ranks_run else {}
     return [
         {
             "name": group.name,
             "desired": group.replicas,
             **_counts([pod for pod in world.pods if pod.group == group.name], gpu_products),
+            **mode,
         }
         for group in world.job.groups
     ]
@@ -47,13 +52,16 @@ def plan(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[
     compression = decision.progress.compression
     if not decision.progress.plan or compression is None:
         return None
+    plan, memory = plan_to_follow(world, compression, decision.progress), decision.progress.adaptation
     changed = before.get("lastChangeTime") if before.get("generation") == generation else written(world.now)
     applied = before.get("appliedGeneration") if world.coordinator is None else world.coordinator.applied_plan
     return {
         "generation": generation,
         "appliedGeneration": applied or 0,
-        "densityPermille": compression.density_permille,
-        "reason": "Specified",
+        "mode": plan.mode,
+        "densityPermille": plan.density_permille,
+        "reason": (memory and memory.reason) or "Specified",
+        "evidence": (memory and memory.evidence) or None,
         "lastChangeTime": changed,
     }
 
@@ -74,6 +82,7 @@ def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
     ranks: Sequence[Mapping[str, Any]] = sample.get("ranks") or ()
     slowest = max(ranks, key=lambda rank: float(rank["stepSeconds"]))["host"] if ranks else None
     density, dense = sample.get("densityPermille"), sample.get("denseBytesPerStep")
+    window = coordinator.window
     return {
         "lastSampleTime": written(taken),
         "step": int(sample["step"]),
@@ -84,6 +93,8 @@ def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
         "densityPermille": None if density is None else round(density),
         "committedStep": coordinator.committed_step,
         "slowestWorker": slowest,
+        "delayMilliseconds": None if window is None else round(1000 * window.delay),
+        "windowSeconds": None if window is None else round(window.seconds),
     }
 
 

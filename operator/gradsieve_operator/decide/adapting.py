@@ -1,0 +1,84 @@
+"""Adaptation's part in a decision: what author and program allow, and the plan that comes of measurements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from gradsieve_operator.adapt import Asked, Hold, Memory, Plan, adapt, plan_in_force
+from gradsieve_operator.decide import requests
+from gradsieve_operator.decide.progress import Progress
+from gradsieve_operator.decide.world import World
+from gradsieve_operator.spec import Compression
+from gradsieve_operator.spec.values import DENSE_ALGORITHMS, Mode
+
+RUN_TIME_MODES: Final[tuple[Mode, ...]] = ("Synchronous",)
+"""Modes that programs can be told to change to while they run. None knows another: plans carry densities."""
+
+
+def asked(world: World, compression: Compression, generation: int) -> Asked:
+    """Return what a job's author and its program allow.
+
+    Args:
+        world: what was seen.
+        compression: what ranks go by, without what adaptation has made of it.
+        generation: of the plan that they have been given.
+    """
+    steering = world.steering
+    mode, adaptation = steering.parallelism.mode, steering.adaptation
+    density = compression.density_permille if compression.algorithm not in DENSE_ALGORITHMS else None
+    limits = (compression.min_density_permille, compression.max_density_permille)
+    lowest, highest = (density if limit is None else limit for limit in limits)
+    return Asked(
+        plan=Plan(mode if mode in RUN_TIME_MODES else "Synchronous", density),
+        lowest_permille=lowest,
+        highest_permille=highest,
+        choose_mode=mode == "Auto",
+        modes=RUN_TIME_MODES,
+        adaptation=adaptation,
+        generation=generation,
+    )
+
+
+def adapted(world: World, compression: Compression, progress: Progress) -> tuple[Progress, Hold | None]:
+    """Return the progress with what adaptation remembers now, and why it holds the plan; None if it does not.
+
+    Measurements are looked at while ranks run, by the plan that they were given and whose digest is recorded.
+    While it cannot be told what job and policy ask for, everything stays as it is.
+    """
+    if world.unresolved:
+        return progress, None
+    if not world.steering.adaptation.enabled:
+        return replace(progress, adaptation=None), None
+    wish = asked(world, compression, progress.plan_generation)
+    memory = progress.adaptation or Memory()
+    if memory.asked != wish.key:
+        memory = Memory(asked=wish.key)
+    now_sent = requests.plan_digest(_with_density_of(compression, plan_in_force(wish, memory)))
+    if not progress.running or world.coordinator is None:
+        return replace(progress, adaptation=memory), None
+    if now_sent != progress.plan:
+        return replace(progress, adaptation=memory), Hold("NotApplied", "a new plan is on its way", memory)
+    found = adapt(world.coordinator.window, wish, memory, world.now)
+    return replace(progress, adaptation=found.memory), found if isinstance(found, Hold) else None
+
+
+def plan_to_follow(world: World, compression: Compression, progress: Progress) -> Plan:
+    """Return how ranks shall train."""
+    wish, memory = asked(world, compression, progress.plan_generation), progress.adaptation
+    if memory is None:
+        return wish.plan
+    if world.unresolved and memory.plan is not None:
+        return memory.plan
+    return plan_in_force(wish, memory)
+
+
+def compression_to_send(world: World, compression: Compression, progress: Progress) -> Compression:
+    """Return what ranks are told to compress by: ``compression``, with the density that was decided on."""
+    return _with_density_of(compression, plan_to_follow(world, compression, progress))
+
+
+def _with_density_of(compression: Compression, plan: Plan) -> Compression:
+    if plan.density_permille is None:
+        return compression
+    return replace(compression, density_permille=plan.density_permille)

@@ -1,0 +1,62 @@
+"""Why the operator leaves a job's plan as it is, although the job asks for something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gradsieve_operator.decide import RUN_TIME_MODES, Decision, World
+
+
+class Held(NamedTuple):
+    """Whether something keeps the plan as it is, what in one word, and in a sentence."""
+
+    held: bool
+    reason: str
+    message: str
+
+
+def held(world: World, decision: Decision, before: Mapping[str, Any] | None) -> Held | None:
+    """Return what holds of a job's adaptation; None for a job that never asked for any.
+
+    What stays as it is for longest is said first: what the program cannot do.
+
+    Args:
+        world: what was seen.
+        decision: what was decided.
+        before: the condition before; None where the job had none.
+    """
+    mode, adapts = world.steering.parallelism.mode, world.steering.adaptation.enabled
+    if not adapts and mode in RUN_TIME_MODES:
+        nothing = Held(
+            held=False, reason="NotAsked", message="neither adaptation nor another mode is asked for"
+        )
+        return None if before is None else nothing
+    if decision.progress.finished is not None:
+        return Held(held=False, reason="Ended", message="the job has ended")
+    return _cannot(mode, adapts=adapts) or _measured(world, decision, before)
+
+
+def _cannot(mode: str, *, adapts: bool) -> Held | None:
+    """Return what the job asks for that nothing measured will bring."""
+    if mode == "Auto" and not adapts:
+        message = "mode is Auto, and spec.adaptation.enabled is not true"
+        return Held(held=True, reason="Disabled", message=message)
+    if mode not in RUN_TIME_MODES:
+        also = ", and only densities are adapted" if mode == "Auto" else ""
+        cannot = "modes" if mode == "Auto" else f"to mode {mode}"
+        message = f"ranks train synchronously: their program cannot change {cannot} while it runs{also}"
+        return Held(held=True, reason="ProgramCannot", message=message)
+    return None
+
+
+def _measured(world: World, decision: Decision, before: Mapping[str, Any] | None) -> Held:
+    if decision.held is not None:
+        hold = decision.held
+        return Held(held=not hold.settled, reason=hold.reason, message=hold.message)
+    if not decision.progress.running:
+        return Held(held=True, reason="NotRunning", message="no ranks run")
+    if before is not None and decision.progress.adaptation == world.progress.adaptation:
+        # There was something else to do.
+        return Held(held=before["status"] == "True", reason=before["reason"], message=before["message"])
+    return Held(held=False, reason="Adapting", message="the plan follows what is measured")
