@@ -54,7 +54,7 @@ def _path(settings: Settings, name: str, parameter: Parameter) -> str:
 
 def warn_if_all_dense(settings: Settings, parameters: Sequence[tuple[str, Parameter]]) -> None:
     """Warn if no tensor of the model is compressed; for one rank to call."""
-    if any(compresses(settings.config, *each) for each in parameters):
+    if not parameters or any(compresses(settings.config, *each) for each in parameters):
         return
     name, largest = max(parameters, key=lambda each: each[1].numel())
     warnings.warn(

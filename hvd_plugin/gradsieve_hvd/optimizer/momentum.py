@@ -54,7 +54,9 @@ class TakenOverMomentum:
         """Return a parameter's velocity, zero; ``compressed``: each rank adds its part of the sum."""
 
         def settings() -> tuple[float, float]:
-            group, ranks = self._group_of[parameter], self._ranks if compressed else 1
+            group, ranks = self._group_of.get(parameter), self._ranks if compressed else 1
+            if group is None:  # taken out of the optimizer's groups: nobody will apply it
+                return 0.0, 0.0
             return float(group["momentum"]), float(group["weight_decay"]) / ranks
 
         return _SgdVelocity(parameter, settings)

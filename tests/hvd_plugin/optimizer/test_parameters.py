@@ -50,6 +50,36 @@ def test_a_group_cannot_be_added_while_gradients_travel():
     on_thread_ranks(1, add)
 
 
+def test_a_group_that_is_taken_out_stays_as_it_is_and_the_others_train_on():
+    def grouped(model: nn.Module) -> torch.optim.Optimizer:
+        groups = [{"params": layer.parameters()} for layer in (model[0], model[2])]
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        step(rank, 0)
+        held = weights(rank.model[2])
+        rank.optimizer.param_groups.pop()
+        before = weights(rank.model[0])
+        step(rank, 1)
+        assert_same(weights(rank.model[2]), held)
+        assert not torch.equal(weights(rank.model[0])[0], before[0])
+        return weights(rank.model)
+
+    results = on_thread_ranks(2, train, optimizer=grouped)
+    assert_same(results[0], results[1])
+
+
+def test_a_model_that_is_all_frozen_takes_steps_that_change_nothing():
+    model = perceptron().requires_grad_(False)
+
+    def train(rank: ThreadRank) -> None:
+        rank.optimizer.zero_grad()
+        rank.optimizer.step()
+        assert_same(weights(rank.model), weights(model))
+
+    on_thread_ranks(2, train, model=model)
+
+
 def test_a_layer_that_is_frozen_stays_as_it_is_and_trains_again_when_it_thaws():
     def train(rank: ThreadRank) -> list[torch.Tensor]:
         step(rank, 0)
