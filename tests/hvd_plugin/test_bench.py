@@ -73,7 +73,7 @@ def test_the_codec_bench_counts_headers_and_sees_halves_smaller(tmp_path):
 
 
 def test_every_path_between_ranks_has_its_bytes_and_its_result(tmp_path):
-    rows, output = rows_of(["exchange", "--steps", "2", "--ranks", "3"], tmp_path / "rows.json")
+    rows, output = rows_of(["paths", "--steps", "2", "--ranks", "3"], tmp_path / "rows.json")
     by_path = {row["path"]: row for row in rows}
     assert list(by_path) == list(paths([], 3, 0.01, "float32"))
     dense = by_path["dense"]

@@ -11,7 +11,7 @@ from gradsieve.errors import GradsieveError
 _SUBCOMMANDS = {
     "advise": ("gradsieve_hvd.experiments.advise.command", "Say which path is likely to be fastest."),
     "agent": ("gradsieve_hvd.control.agent_command", "Run ranks on this host for a coordinator."),
-    "bench": ("gradsieve_hvd.experiments.bench.command", "Measure selecting and encoding on this machine."),
+    "bench": ("gradsieve_hvd.experiments.bench.command", "Measure selecting, encoding and exchanging."),
     "build-horovod": (
         "gradsieve_hvd.horovod_build.command",
         "Build and install Horovod for this torch and MPI.",

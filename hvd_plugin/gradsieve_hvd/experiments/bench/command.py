@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gradsieve.codec import ValueDtype
+from gradsieve_hvd.experiments.peers.commands import bench_exchange, bench_train
 
 from . import codecs, convergence, convergence_table, exchanges, selection, simulated_bytes
 
@@ -26,7 +27,11 @@ _PLAIN_WIDTH = 110  # of a log file
 
 @click.group(name="bench")
 def command() -> None:
-    """Measure selecting and encoding on this machine."""
+    """Measure selecting, encoding and exchanging on this machine, beside what others do."""
+
+
+command.add_command(bench_exchange)
+command.add_command(bench_train)
 
 
 @command.command("selection")
@@ -67,7 +72,7 @@ def bench_codec(task: str, densities: tuple[float, ...], file: Path | None) -> N
     _report(f"{task}, all tensors", _CODEC_COLUMNS, list(codecs.measure(task, densities)), file)
 
 
-@command.command("exchange")
+@command.command("paths")
 @click.option(
     "--task", default="digits", show_default=True, type=click.Choice(["digits", "charlm-small", "charlm"])
 )
@@ -78,7 +83,7 @@ def bench_codec(task: str, densities: tuple[float, ...], file: Path | None) -> N
 @click.option(
     "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
 )
-def bench_exchange(
+def bench_paths(
     task: str, ranks: int, density: float, steps: int, values: ValueDtype, file: Path | None
 ) -> None:
     """Train by every path that sparse gradients may take between ranks: bytes, and what they lead to.
@@ -90,7 +95,7 @@ def bench_exchange(
     title = f"{task}, {ranks} ranks, density {density:g}, {steps} steps, {values}"
     with _status(title) as progress:
         rows = list(exchanges.measure(task, ranks, density, steps, values, progress))
-    _report(title, _EXCHANGE_COLUMNS, rows, file)
+    _report(title, _PATH_COLUMNS, rows, file)
 
 
 @command.command("bytes")
@@ -210,7 +215,7 @@ _CODEC_COLUMNS: Sequence[_Column] = (
     ("encode ns", lambda row: f"{row['encode_seconds'] / row['kept'] * 1e9:.1f}"),
     ("decode ns", lambda row: f"{row['decode_seconds'] / row['kept'] * 1e9:.1f}"),
 )
-_EXCHANGE_COLUMNS: Sequence[_Column] = (
+_PATH_COLUMNS: Sequence[_Column] = (
     ("path", lambda row: str(row["path"])),
     ("kB/step", lambda row: f"{row['bytes_per_step'] / _KILO:.1f}"),
     ("dense/path", lambda row: f"{row['dense_bytes_per_step'] / row['bytes_per_step']:.1f}"),

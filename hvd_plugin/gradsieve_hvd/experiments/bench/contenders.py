@@ -21,6 +21,21 @@ _REUSED_STEPS = 50
 _GENERATOR_SEED = 5
 
 
+def sampled_top_k(magnitudes: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return the positions of about ``count`` large magnitudes (int64, any order), never more.
+
+    1. A threshold: the top-k of a sample of one element of a hundred.
+    2. If more than ``count`` elements reach it, the top-k of these (section 3.1, hierarchical selection).
+    """
+    draws = max(1, magnitudes.numel() // _SAMPLE)
+    sample = magnitudes[torch.randint(magnitudes.numel(), (draws,), generator=generator)]
+    threshold = torch.topk(sample, max(1, count // _SAMPLE)).values[-1]
+    positions = (magnitudes >= threshold).nonzero().flatten()
+    if positions.numel() > count:
+        positions = positions[torch.topk(magnitudes[positions], count, sorted=False).indices]
+    return positions
+
+
 class Contender:
     """A way to select with torch, with a residual of its own."""
 
@@ -80,14 +95,7 @@ class Sampled(Contender):
 
     def select(self, accumulated: Tensor) -> Tensor:
         """Return at most about k positions."""
-        magnitudes = accumulated.abs()
-        draws = max(1, magnitudes.numel() // _SAMPLE)
-        sample = magnitudes[torch.randint(magnitudes.numel(), (draws,), generator=self._generator)]
-        threshold = torch.topk(sample, max(1, self.count // _SAMPLE)).values[-1]
-        places = (magnitudes >= threshold).nonzero().flatten()
-        if places.numel() > self.count:
-            places = places[torch.topk(magnitudes[places], self.count, sorted=False).indices]
-        return places
+        return sampled_top_k(accumulated.abs(), self.count, self._generator)
 
 
 class ReusedThreshold(Contender):

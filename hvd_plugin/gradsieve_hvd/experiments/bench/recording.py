@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from gradsieve_hvd.experiments.tasks import TASKS
+from gradsieve_hvd.experiments.tasks import TASKS, Task
 
 _WARM_UP_STEPS = 10  # the first gradients are like no others
 
@@ -22,7 +22,7 @@ class Recording:
 
     def __init__(self, steps: int, task: str = "charlm") -> None:
         self.tensors: dict[str, list[Tensor]] = {}
-        for gradients in _train(task, steps):
+        for gradients in record(TASKS[task](), steps):
             for name, gradient in gradients.items():
                 self.tensors.setdefault(name, []).append(gradient)
         self.steps = steps
@@ -39,14 +39,13 @@ class Recording:
         return out
 
 
-def _train(task_name: str, steps: int) -> Iterator[dict[str, Tensor]]:
-    """Train alone and yield the gradients of ``steps`` steps by parameter."""
-    task = TASKS[task_name]()
+def record(task: Task, steps: int, rank: int = 0) -> Iterator[dict[str, Tensor]]:
+    """Train alone, on a rank's batches, and yield the gradients of ``steps`` steps by parameter, flat."""
     model = task.model(seed=0)
     optimizer = task.optimizer(model)
     for step in range(_WARM_UP_STEPS + steps):
         optimizer.zero_grad()
-        task.loss(model, step, rank=0, seed=0).backward()
+        task.loss(model, step, rank, seed=0).backward()
         if step >= _WARM_UP_STEPS:
             yield {
                 name: parameter.grad.detach().flatten().clone()

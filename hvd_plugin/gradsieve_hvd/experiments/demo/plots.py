@@ -1,4 +1,4 @@
-"""The demo's two plots."""
+"""The demo's plots."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradsieve.config import ALGORITHMS
+from gradsieve_hvd.experiments.peers.plots import Line, draw_over_seconds
 
-from .results import Summary
+from .results import Row, Summary
 
 _MARKERS = {
     "dense": "s",
@@ -81,6 +82,22 @@ def plot_step_time(summaries: Sequence[Summary], conditions: str, path: Path) ->
         axes.set_xlabel("ms per step")
         axes.set_title(task)
         axes.legend(loc="lower right", fontsize="small")
+    figure.suptitle(conditions, fontsize="medium")
+    figure.savefig(path, dpi=120)
+
+
+def plot_loss_over_seconds(rows: Sequence[Row], conditions: str, path: Path) -> None:
+    """Loss of rank 0's batches over wall-clock seconds, one line per training."""
+    from matplotlib.figure import Figure
+
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    figure = Figure(figsize=(5.2 * len(tasks), 3.8), layout="constrained")
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        of_task = [row for row in rows if row["task"] == task]
+        curves = [(row["method"], list(zip(*row["curve"], strict=True))) for row in of_task]
+        draw_over_seconds(axes, [Line(_title(name), *curve) for name, curve in curves])
+        axes.set_ylabel("training loss, nats")
+        axes.set_title(task)
     figure.suptitle(conditions, fontsize="medium")
     figure.savefig(path, dpi=120)
 

@@ -7,6 +7,8 @@ Every figure in results.json comes from here:
   once, without any exchange; median over steps before and after the training, as a shared machine's speed
   changes from minute to minute;
 - ``step_seconds``: the same with it; medians over the steps after the first few, averaged over the ranks;
+- ``curve``: after each step, the seconds since the first one began and the loss of this rank's batch; rank
+  0's;
 - ``payload_bytes_per_step``: what a rank hands to the exchange; ``wire_bytes_per_step``: what the counters of
   its network interface say it sent, less Horovod's idle chatter; both averaged over steps and ranks.
 """
@@ -81,6 +83,8 @@ class Worker:
         window = Window([], 0.0, None)
         payload_bytes = 0
         shown = 0.0
+        curve: list[tuple[float, float]] = []
+        trained_seconds = 0.0
         for step in range(steps):
             if step == _WARM_UP_STEPS:
                 hvd.barrier()
@@ -92,6 +96,8 @@ class Worker:
             loss.backward()
             optimizer.step()
             window.step_seconds.append(time.perf_counter() - begin)
+            trained_seconds += window.step_seconds[-1]
+            curve.append((trained_seconds, loss.item()))
             scheduler.step()
             payload_bytes += self._payload_bytes(run.method, model, optimizer)
             if time.perf_counter() - shown > _PROGRESS_SECONDS:
@@ -112,6 +118,7 @@ class Worker:
             compute_seconds=self._mean(statistics.median(compute_seconds)),
             payload_bytes_per_step=self._mean(payload_bytes / counted),
             wire_bytes_per_step=self._mean(None if wire is None else wire / counted),
+            curve=curve,
         )
 
     def _payload_bytes(self, method: str, model: torch.nn.Module, optimizer: Any) -> int:

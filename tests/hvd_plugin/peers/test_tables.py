@@ -1,0 +1,50 @@
+"""Tables of measurements say what a difference means, and what was not reached."""
+
+import pytest
+from rich.console import Console
+
+from gradsieve_hvd.experiments.peers.tables import a_a_differences, train_table
+
+
+def row(contender, seconds, seed=0, reached=True):
+    return {
+        "link": "100mbit",
+        "ranks": 4,
+        "task": "charlm",
+        "contender": contender,
+        "seed": seed,
+        "learning_rate": 0.1,
+        "steps": 100,
+        "seconds": seconds,
+        "steps_to_target": 100 if reached else None,
+        "seconds_to_target": seconds if reached else None,
+        "step_seconds": seconds / 100,
+        "bytes_per_step": 1e6,
+    }
+
+
+def printed(table):
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+@pytest.mark.parametrize(("other", "undecided"), [(107.0, False), (109.0, True)])
+def test_a_pair_that_differs_too_much_leaves_its_table_undecided(other, undecided):
+    (said,) = a_a_differences([row("ddp", 100.0), row("dgc", 5.0), row("ddp#2", other)], "seconds_to_target")
+    assert ("undecided" in said) == undecided
+
+
+def test_a_pair_is_compared_by_its_medians_over_seeds():
+    seeds = [
+        row(name, seconds, seed) for name in ("a", "a#2") for seed, seconds in enumerate([1.0, 2.0, 9.0])
+    ]
+    (said,) = a_a_differences(seeds, "seconds_to_target")
+    assert "0.0%" in said
+
+
+def test_a_target_that_one_seed_missed_is_a_lower_bound():
+    shown = printed(train_table([row("ddp", 50.0), row("ddp", 90.0, 1, reached=False), row("int4", 30.0)]))
+    assert "> 70.0" in shown
+    assert "30.0" in shown
