@@ -3,6 +3,8 @@
 ::
 
     seconds = work: select, encode, decode, add  +  wire: rounds * start-up + bytes / bandwidth
+
+Moving bytes and looking for them is part of the wire's time, but takes a core from what computes meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class WorkRates:
 
     select, add, narrow, factor: per element of the bucket: to accumulate and select; to add two fp32 numbers;
     to round to 16 bits and back; to go through all steps of a factorisation, for one column of the factors.
-    encode, decode: per entry. tensor: to select from one, whatever its size.
+    encode, decode: per entry. tensor: to select from one, whatever its size. clear: per element, to make room
+    for a sum of entries. move: per byte that is sent or received, in the system. look: per second on the
+    wire, to see whether something has come.
     """
 
     select: float
@@ -43,6 +47,9 @@ class WorkRates:
     narrow: float
     factor: float
     tensor: float = 0.0
+    clear: float = 0.0
+    move: float = 0.0
+    look: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +81,13 @@ class Cost:
     """Of one bucket by one path, for one rank.
 
     work_seconds: until its work is done. wire_seconds: until everything has arrived. wire_bytes: sent.
+    move_seconds: of a core, while it is on the wire.
     """
 
     work_seconds: float
     wire_seconds: float
     wire_bytes: float
+    move_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -97,10 +106,21 @@ def predict(path: str, load: Load, ranks: int, link: Link, rates: WorkRates) -> 
     3. Work is counted in elements, entries and tensors. Ranks that share a core wait for each other's.
     """
     cost = PATHS[path](load, ranks, link, rates)
-    return replace(cost, work_seconds=load.ranks_per_core * cost.work_seconds)
+    moving = 2 * cost.wire_bytes * rates.move + cost.wire_seconds * rates.look  # as much is received
+    return replace(
+        cost,
+        work_seconds=load.ranks_per_core * cost.work_seconds,
+        move_seconds=load.ranks_per_core * moving,
+    )
 
 
-def _cost(work: float, rounds: int, sent: float, link: Link) -> Cost:
+def rounds_of(path: str, ranks: int) -> int:
+    """Return how many messages must wait for one another."""
+    return _ROUNDS[path](ranks)
+
+
+def _cost(path: str, work: float, sent: float, ranks: int, link: Link) -> Cost:
+    rounds = rounds_of(path, ranks)
     return Cost(work, rounds * link.start_up_seconds + sent / link.bytes_per_second, sent)
 
 
@@ -109,40 +129,52 @@ def _around(ranks: int) -> int:
     return 2 * (ranks - 1)
 
 
+def _at_once(ranks: int) -> int:
+    return min(ranks - 1, 1)
+
+
+_ROUNDS: Final[Mapping[str, Callable[[int], int]]] = {
+    "dense": _around,
+    "fp16": _around,
+    "bf16": _around,
+    "lowrank": lambda ranks: 2 * _around(ranks),  # Q waits for P
+    "allgather": _at_once,
+    "ring": _around,
+    # Where entries lie is counted first; then an all-to-all in rounds, and an all-gather.
+    "scatter": lambda ranks: ranks - 1 + 2 * _at_once(ranks),
+}
+
+
 def _dense(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
     added = load.elements * (ranks - 1) / ranks
-    return _cost(rates.add * added, _around(ranks), dense_bytes(load.elements, ranks), link)
+    return _cost("dense", rates.add * added, dense_bytes(load.elements, ranks), ranks, link)
 
 
 def _half(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
     whole = _dense(load, ranks, link, rates)
     narrowed = load.elements * (1 + (ranks - 1) / ranks)  # every hop of a sum rounds it again
     work = whole.work_seconds + rates.narrow * narrowed
-    return _cost(work, _around(ranks), dense_bytes(load.elements, ranks, bytes_per_value=2), link)
+    return _cost("fp16", work, dense_bytes(load.elements, ranks, bytes_per_value=2), ranks, link)
 
 
 def _lowrank(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
     work = rates.factor * load.columns * load.elements
     sent = dense_bytes(load.factor_values, ranks)
-    return _cost(work, 2 * _around(ranks), sent, link)  # Q waits for P
+    return _cost("lowrank", work, sent, ranks, link)
 
 
-def _sparse(name: str, rounds: Callable[[int], int], *, bounded: bool = False) -> _Model:
+def _sparse(name: str, *, bounded: bool = False) -> _Model:
     def cost(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
         most = load.entries if bounded else None
         messages = list(messages_sent.PATHS[name](load.supports(), ranks, most))
         received = entries_of(messages)
         # The last message is the one that an all-gather hands on as it is.
         encoded = entries_of([*messages[:-1], replace(messages[-1], times=1)])
-        selecting = rates.select * load.elements + rates.tensor * load.tensors
+        selecting = (rates.select + rates.clear) * load.elements + rates.tensor * load.tensors
         work = selecting + rates.encode * encoded + rates.decode * received
-        return _cost(work, rounds(ranks), bytes_of(messages, load.value_dtype), link)
+        return _cost(name, work, bytes_of(messages, load.value_dtype), ranks, link)
 
     return cost
-
-
-def _at_once(ranks: int) -> int:
-    return min(ranks - 1, 1)
 
 
 PATHS: Final[Mapping[str, _Model]] = {
@@ -150,8 +182,7 @@ PATHS: Final[Mapping[str, _Model]] = {
     "fp16": _half,
     "bf16": _half,
     "lowrank": _lowrank,
-    "allgather": _sparse("allgather", _at_once),
-    "ring": _sparse("ring", _around),
-    # Where entries lie is counted first; then an all-to-all in rounds, and an all-gather.
-    "scatter": _sparse("scatter", lambda ranks: ranks - 1 + 2 * _at_once(ranks), bounded=True),
+    "allgather": _sparse("allgather"),
+    "ring": _sparse("ring"),
+    "scatter": _sparse("scatter", bounded=True),
 }

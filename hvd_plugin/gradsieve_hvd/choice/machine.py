@@ -21,12 +21,20 @@ _SIDE = 1024
 _ELEMENTS = _SIDE * _SIDE  # of a bucket, so that what does not fit into caches is not taken to
 _FEW_ELEMENTS = 10_000  # the least that is compressed by default
 _ROUNDS = 5
+_CACHES = 16 * _SIDE * _SIDE  # elements: more than caches hold
+_MOVE = 0.7e-9
+"""Seconds per byte **(r)**: four ranks on two cores add up 24 MB each in 71 to 112 ms over no shaped link."""
+_LOOK = 0.15
+"""Of a core, while messages are waited for **(r)**: a step with 77 ms on the wire took 11 to 13 ms more of
+the system's time (docs/benchmarks/exchanges.md), which moving does not explain."""
 
 
 def measure_rates(
     config: CompressionConfig | None = None, density: float = 0.01, value_dtype: ValueDtype = "float32"
 ) -> WorkRates:
     """Return the rates of this machine: the least of five runs each, on 1 048 576 normal numbers.
+
+    Caches hold other things before each run, as after a backward pass.
 
     config: how gradients are selected; None for Laplace's threshold, with momentum applied before it.
     """
@@ -52,6 +60,9 @@ def measure_rates(
         narrow=_least(lambda: decode(encode_all(gradient, "float16"), _ELEMENTS)) / _ELEMENTS,
         factor=_factoring(gradient) / _ELEMENTS,
         tensor=max(one_tensor - _FEW_ELEMENTS * selecting, 0.0),
+        clear=_least(total.zero_) / _ELEMENTS,
+        move=_MOVE,
+        look=_LOOK,
     )
 
 
@@ -65,8 +76,9 @@ def _factoring(gradient: Tensor) -> float:
 
 
 def _least(work: Callable[[], object]) -> float:
-    seconds = []
+    seconds, ballast = [], torch.zeros(_CACHES)
     for _ in range(_ROUNDS + 1):  # the first one compiles, or fetches from memory
+        ballast.add_(1.0)
         began = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - began)

@@ -106,3 +106,30 @@ def test_what_leaves_early_is_hidden_and_the_last_bucket_is_not():
     slow = [Cost(0, 10.0, 0), Cost(0, 10.0, 0)]
     first_ready = 3 * FORWARD_SHARE + 1
     assert step_time(3.0, slow).seconds == pytest.approx(first_ready + 20)
+
+
+def test_moving_bytes_slows_computing_only_while_both_go_on():
+    bucket = Cost(0, 1.0, 0, move_seconds=0.3)
+    long, short = 9.0, 0.9
+    assert step_time(long, [bucket]).work_seconds == pytest.approx(0.3)
+    assert step_time(short, [bucket]).work_seconds == pytest.approx(0.3 * short * (1 - FORWARD_SHARE))
+
+
+@paths
+def test_moving_takes_a_core_for_what_is_sent_and_what_is_received(path):
+    load = Load(100_000, 1000, ranks_per_core=2)
+    cost = predict(path, load, 4, Link(0, 1e9), replace(NO_WORK, move=1e-9))
+    assert cost.work_seconds == 0
+    assert cost.move_seconds == pytest.approx(2 * 2e-9 * cost.wire_bytes)
+
+
+@paths
+def test_waiting_takes_a_part_of_a_core(path):
+    load = Load(100_000, 1000, ranks_per_core=2)
+    cost = predict(path, load, 4, Link(1e-3, 1e6), replace(NO_WORK, look=0.1))
+    assert cost.move_seconds == pytest.approx(2 * 0.1 * cost.wire_seconds)
+
+
+def test_room_for_a_sum_of_entries_is_made_in_every_element():
+    cost = predict("allgather", Load(100_000, 1000), 4, Link(0, 1e9), replace(NO_WORK, clear=1e-6))
+    assert cost.work_seconds == pytest.approx(0.1)
