@@ -41,7 +41,7 @@ class ClippedFeedback:
         """See :class:`gradsieve.residual.ErrorFeedback`."""
         self._inner.update(selection)
 
-    def leave(self, rest: Tensor) -> None:
+    def leave(self, rest: Tensor | None) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`."""
         self._inner.leave(rest)
 

@@ -27,6 +27,16 @@ class DoubleBuffered:
         """Of the elements."""
         return self._committed.dtype
 
+    @property
+    def elements(self) -> int:
+        """N."""
+        return self._committed.numel()
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self._committed.device
+
     def commit(self) -> None:
         """Make the step final; nothing happens when there is none."""
         if self._open:

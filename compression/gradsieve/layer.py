@@ -26,6 +26,7 @@ class LayerCompressor:
 
     selector: what chooses entries; None makes the configuration's own.
 
+    feedback: what keeps the residual.
     outcome: what became of the last decision; None if nothing was selected (a refusal, an abstention).
     threshold: magnitude that the next selection starts from, in unscaled gradient units; None at first.
     """
@@ -39,7 +40,7 @@ class LayerCompressor:
         selector: Selector | None = None,
     ) -> None:
         self._selector = selector or config.selector()
-        self._feedback = config.feedback(elements, device)
+        self.feedback = config.feedback(elements, device)
         self._elements = elements
         self._device = device
         self._name = name
@@ -65,7 +66,7 @@ class LayerCompressor:
         """
         self._require_elements(gradient.numel())
         self.rollback()
-        accumulated = self._feedback.begin(gradient, unscale)
+        accumulated = self.feedback.begin(gradient, unscale)
         previous_threshold = None if decision.refresh_threshold else self.threshold
         selection = self._selector.select(accumulated, decision.density, previous_threshold)
         if not all_finite(selection.values):
@@ -73,7 +74,7 @@ class LayerCompressor:
         kept = selection.indices.numel()
         gain = kept_energy_gain(selection.values, accumulated.tensor()) if decision.measure else None
         self.outcome = Outcome(self._elements, kept, selection.threshold, gain)
-        self._feedback.update(selection)
+        self.feedback.update(selection)
         self._next_threshold = selection.threshold
         return SparseGradient.of(selection, self._elements)
 
@@ -83,7 +84,7 @@ class LayerCompressor:
 
         rejected: unscaled, on the residual's device; not mutated.
         """
-        self._feedback.reclaim(rejected)
+        self.feedback.reclaim(rejected)
 
     def abstain(self) -> SparseGradient:
         """Return no entries, for a step that this tensor takes no part in: a frozen layer.
@@ -95,16 +96,16 @@ class LayerCompressor:
 
     def waiting(self) -> float:
         """Return the L2 norm of what waits in the committed residual, in unscaled gradient units."""
-        return self._feedback.waiting()
+        return self.feedback.waiting()
 
     def commit(self) -> None:
         """Make the step final: what was sent has arrived. Doing it twice changes nothing."""
-        self._feedback.commit()
+        self.feedback.commit()
         self.threshold = self._next_threshold
 
     def rollback(self) -> None:
         """Undo the step, bit for bit. Doing it twice, or after ``commit``, changes nothing."""
-        self._feedback.rollback()
+        self.feedback.rollback()
         self._next_threshold = self.threshold
         self.outcome = None
 
@@ -113,7 +114,7 @@ class LayerCompressor:
         return {
             "elements": self._elements,
             "threshold": self.threshold,
-            "feedback": self._feedback.state_dict(),
+            "feedback": self.feedback.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -126,7 +127,7 @@ class LayerCompressor:
             saved.require_fields(state, "elements", "threshold", "feedback")
             threshold = saved.number_or_none(state, "threshold")
             self._require_saved_elements(saved.count(state, "elements"))
-            self._feedback.load_state_dict(dict(saved.mapping(state, "feedback")))
+            self.feedback.load_state_dict(dict(saved.mapping(state, "feedback")))
         except ConfigurationError as error:
             raise ConfigurationError(f"state of '{self._name}': {error}") from error
         self.threshold = self._next_threshold = threshold

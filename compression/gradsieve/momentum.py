@@ -127,10 +127,13 @@ class MomentumFeedback:
         self._inner.update(selection)
         self._velocity.update(selection.indices if self._masking else None)
 
-    def leave(self, rest: Tensor) -> None:
+    def leave(self, rest: Tensor | None) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`. With masking all velocities are forgotten."""
         self._inner.leave(rest)
-        self._velocity.update(torch.arange(rest.numel(), device=rest.device) if self._masking else None)
+        self._velocity.update(self._everywhere() if self._masking else None)
+
+    def _everywhere(self) -> Tensor:
+        return torch.arange(self._velocity.elements, device=self._velocity.device)
 
     def reclaim(self, rejected: SparseGradient) -> None:
         """See :class:`gradsieve.residual.ErrorFeedback`. Velocities that were forgotten stay forgotten."""

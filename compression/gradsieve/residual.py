@@ -34,8 +34,11 @@ class ErrorFeedback(Protocol):
         """Note that all that is selected of the accumulated gradient is on its way."""
         ...
 
-    def leave(self, rest: Tensor) -> None:
-        """Note that all of the accumulated gradient is on its way but for ``rest`` (fp32 [N], copied)."""
+    def leave(self, rest: Tensor | None) -> None:
+        """Note that all of the accumulated gradient is on its way but for ``rest`` (fp32 [N], copied).
+
+        None stands for nothing.
+        """
         ...
 
     def reclaim(self, rejected: SparseGradient) -> None:
@@ -93,9 +96,12 @@ class Residual(DoubleBuffered):
         self._accumulated.subtract_sent(selection)
         self._open = True
 
-    def leave(self, rest: Tensor) -> None:
+    def leave(self, rest: Tensor | None) -> None:
         """Make ``rest`` the pending residual."""
-        self._pending.copy_(rest)
+        if rest is None:
+            self._pending.zero_()
+        else:
+            self._pending.copy_(rest)
         self._open = True
 
     def reclaim(self, rejected: SparseGradient) -> None:
@@ -138,7 +144,7 @@ class NoResidual:
     def update(self, selection: Selection) -> None:
         """Do nothing."""
 
-    def leave(self, rest: Tensor) -> None:
+    def leave(self, rest: Tensor | None) -> None:
         """Do nothing."""
 
     def reclaim(self, rejected: SparseGradient) -> None:

@@ -54,9 +54,12 @@ class RoundedResidual(DoubleBuffered):
         self._pending.copy_(self._accumulated.tensor().clamp_(-_LARGEST, _LARGEST))
         self._open = True
 
-    def leave(self, rest: Tensor) -> None:
+    def leave(self, rest: Tensor | None) -> None:
         """Make ``rest``, rounded, the pending residual."""
-        self._pending.copy_(rest.clamp(-_LARGEST, _LARGEST))
+        if rest is None:
+            self._pending.zero_()
+        else:
+            self._pending.copy_(rest.clamp(-_LARGEST, _LARGEST))
         self._open = True
 
     def reclaim(self, rejected: SparseGradient) -> None:

@@ -29,7 +29,8 @@ class Label:
     """What a message belongs to.
 
     epoch: number of the plan in force. sizes: elements of each tensor in the bucket, in order.
-    ready_microseconds: from when the sender's step began to when its bucket was ready.
+    ready_microseconds: from when the last step had arrived to when the bucket was ready, on the sender or, if
+    it knows of a later one, on another rank.
     """
 
     epoch: int

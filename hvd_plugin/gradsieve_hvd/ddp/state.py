@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.compression_argument import settings_from
 from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.tensors import require_known_dtype
@@ -46,6 +47,11 @@ class DdpState:
         process_group: dist.ProcessGroup | None = None,
     ) -> None:
         self._path, self._exchange = path_named(exchange, rank), exchange
+        if self._path.chooses:
+            raise ConfigurationError(
+                "exchange='auto' is for gradsieve_hvd.DistributedOptimizer: the hook keeps to one path. "
+                "`gradsieve advise` says which one is likely to be fastest."
+            )
         self.settings = self._path.applied_to(settings_from(compression))
         module = model.module if isinstance(model, DistributedDataParallel) else model
         ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())

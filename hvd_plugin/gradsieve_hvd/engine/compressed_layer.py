@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -18,6 +19,11 @@ from gradsieve import (
 )
 from gradsieve.errors import ConfigurationError
 from gradsieve.policies import state as saved
+from gradsieve.policies.energy import norm
+
+from .whole_feedback import WholeFeedback
+
+_TINY = 1e-30
 
 
 class CompressedLayer:
@@ -29,7 +35,9 @@ class CompressedLayer:
         elements, device, name: the parameter's.
         policy: this layer's part of the optimizer's policy.
 
-    density: what the policy asked for last, in (0, 1].
+    density: what the policy asked for last, in (0, 1]. whole: for steps in which everything is sent.
+    energies: squared norms of what was selected and of all there was, when that was last measured; None if it
+    never was.
     """
 
     def __init__(
@@ -42,7 +50,9 @@ class CompressedLayer:
     ) -> None:
         self._config, self._elements, self._name, self._policy = config, elements, name, policy
         self._compressor = LayerCompressor(config, elements, device, name)
+        self.whole = WholeFeedback(self._compressor.feedback, elements, device)
         self.density = 0.0
+        self.energies: tuple[float, float] | None = None
 
     @property
     def kept(self) -> int:
@@ -55,7 +65,9 @@ class CompressedLayer:
         """See `gradsieve.LayerCompressor`."""
         return self._compressor.threshold
 
-    def select(self, gradient: Tensor, *, step: int, unscale: float = 1.0) -> SparseGradient | Refusal:
+    def select(
+        self, gradient: Tensor, *, step: int, unscale: float = 1.0, measure: bool = False
+    ) -> SparseGradient | Refusal:
         """Return what is to be sent of ``gradient`` in an optimizer step, or why nothing is.
 
         1. Drop a step that did not end.
@@ -63,16 +75,29 @@ class CompressedLayer:
         3. Select; see `gradsieve.LayerCompressor.select`.
         4. Tell the policy what came of it, unless the gradient was refused.
 
+        measure: note `energies`, also where the policy does not ask for them; it costs a pass over the layer.
+
         Raises:
             ConfigurationError: the gradient has another number of elements.
         """
         self._policy.rollback()
         decision = self._policy.decide(step)
-        sent = self._compressor.select(gradient, decision, unscale=unscale)
+        asked = dataclasses.replace(decision, measure=decision.measure or measure)
+        sent = self._compressor.select(gradient, asked, unscale=unscale)
         self.density = decision.density
-        if self._compressor.outcome is not None:
-            self._policy.observe(self._compressor.outcome)
+        outcome = self._compressor.outcome
+        if outcome is not None and isinstance(sent, SparseGradient):
+            if outcome.gain is not None:
+                selected = norm(sent.values) ** 2
+                self.energies = selected, selected / max(outcome.gain, _TINY) ** 2
+            self._policy.observe(outcome if decision.measure else dataclasses.replace(outcome, gain=None))
         return sent
+
+    def note_density(self, step: int) -> None:
+        """Ask the policy what it would have sent in a step in which everything is; it is told nothing."""
+        self.rollback()
+        self.density = self._policy.decide(step).density
+        self._policy.rollback()
 
     def encode(self, sent: SparseGradient | Refusal) -> Tensor:
         """Return what was selected, or the refusal, as a payload (uint8 [bytes], CPU); what rounding takes

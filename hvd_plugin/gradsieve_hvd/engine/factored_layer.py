@@ -10,14 +10,14 @@ from torch import Tensor
 from gradsieve import CompressionConfig
 from gradsieve.errors import ConfigurationError
 from gradsieve.policies import state as saved
-from gradsieve.sparse_gradient import SparseGradient
+
+from .whole_feedback import WholeFeedback
 
 
 class FactoredLayer:
     """What one rank keeps of a matrix whose gradients travel as two thin factors (PowerSGD).
 
-    A step is ``begin`` or ``abstain``, ``end``, then ``commit`` or ``rollback``: what the factors cannot say
-    is known only after the exchange.
+    A step is ``begin`` or ``abstain``, and ``end``, of `whole`, then `keep`, then ``commit`` or ``rollback``.
 
     Args:
         config: how its residual is kept.
@@ -26,6 +26,7 @@ class FactoredLayer:
         device: the gradient's.
         factor_shape: of the factor that is kept, (R, m).
 
+    whole: what is sent of it, and comes back.
     factor: fp32 [R, m] on the CPU, what the next exchange begins with, the same on all ranks; None before the
         first one.
     """
@@ -39,33 +40,13 @@ class FactoredLayer:
         factor_shape: tuple[int, int],
     ) -> None:
         self._feedback = config.feedback(elements, device)
-        self._name, self._elements, self._device, self._shape = name, elements, device, factor_shape
-        self._takes_part = False
+        self._name, self._elements, self._shape = name, elements, factor_shape
+        self.whole = WholeFeedback(self._feedback, elements, device)
         self.factor: Tensor | None = None
         self._next_factor: Tensor | None = None
 
-    def begin(self, gradient: Tensor, unscale: float) -> Tensor:
-        """Return gradient * unscale + residual (fp32 [N], flat), valid until this thread begins another.
-
-        gradient: any shape of N elements, any strides, fp16, bf16 or fp32; not mutated.
-        """
-        self.rollback()
-        self._takes_part = True
-        return self._feedback.begin(gradient, unscale).tensor()
-
-    def abstain(self) -> Tensor:
-        """Return zeros (fp32 [N], flat), for a step that the matrix takes no part in; its residual waits."""
-        self.rollback()
-        self._takes_part = False
-        return torch.zeros(self._elements, dtype=torch.float32, device=self._device)
-
-    def end(self, rejected: Tensor, factor: Tensor) -> None:
-        """Note what the exchange took of this rank's part (fp32 [N]) and the new factor, until ``commit``."""
-        if self._takes_part:
-            self._feedback.leave(rejected)
-        else:  # of the others' sum, what this rank is to make up for
-            indices = torch.arange(self._elements, device=rejected.device)
-            self._feedback.reclaim(SparseGradient(self._elements, indices, rejected))
+    def keep(self, factor: Tensor) -> None:
+        """Begin the next exchange with this factor, after ``commit``."""
         self._next_factor = factor
 
     def waiting(self) -> float:

@@ -58,7 +58,8 @@ class Reducer:
     step: optimizer steps that were really taken, the clock of density warm-up, equal on all ranks. number:
     tells optimizers apart, the same on all ranks; None until they have agreed on it. compared: whether they
     have compared their settings. abstains: whether this rank takes part with nothing, and does not update its
-    weights. uneven: whether some rank does so in this round. unapplied: whether some gradient was exchanged
+    weights. uneven: whether some rank does so in this round. measures_energy: whether this round's selections
+    are to be. unapplied: whether some gradient was exchanged
     and the optimizer has not stepped since.
     """
 
@@ -81,7 +82,7 @@ class Reducer:
         self.step = 0
         self.number: int | None = None
         self.compared = False
-        self.abstains = self.uneven = False
+        self.abstains = self.uneven = self.measures_energy = False
         self.unapplied = False
         self.nonfinite = NonFiniteLog()
         self.clipping: AgreedClipping | HeldClipping = AgreedClipping(

@@ -58,21 +58,29 @@ class TensorReduction:
         factor = self._begin_compressed(state, gradient)
         if factor is None:
             return layer.abstain()
-        if state.velocity is not None:
-            gradient, factor = state.velocity.advance(gradient, factor), 1.0
-            state.velocity.update()
-        return layer.select(gradient, step=self._reducer.step, unscale=factor)
+        gradient, factor = _with_momentum(state, gradient, factor)
+        measure = self._reducer.measures_energy
+        return layer.select(gradient, step=self._reducer.step, unscale=factor, measure=measure)
 
-    def begin_factored(self, state: ParameterState, layer: FactoredLayer, gradient: Tensor) -> Tensor:
-        """Return what an exchange of low rank is to sum (fp32 [N], flat): the clipped gradient and the
-        residual. It is valid until another one begins.
+    def begin_whole(
+        self, state: ParameterState, layer: CompressedLayer | FactoredLayer, gradient: Tensor
+    ) -> Tensor:
+        """Return all that is to be sent of a gradient (fp32 [N], flat), for an exchange that takes every
+        element: the clipped gradient and the residual. It is valid until another one begins.
         """
         factor = self._begin_compressed(state, gradient)
-        sent = layer.abstain() if factor is None else layer.begin(gradient, factor)
+        layer.rollback()
+        if isinstance(layer, CompressedLayer):
+            layer.note_density(self._reducer.step)
+        if factor is None:
+            sent = layer.whole.abstain()
+        else:
+            sent = layer.whole.begin(*_with_momentum(state, gradient, factor))
         if not all_finite(sent):
             self._reducer.nonfinite.add_local(state.name)
         size = gradient.numel() * gradient.element_size()
-        self._reducer.observers.submitted(Submitted(state.name, size, 0))
+        elements = gradient.numel() if state.layer is layer and factor is not None else 0
+        self._reducer.observers.submitted(Submitted(state.name, size, 0, elements, kept=elements))
         return sent
 
     def _begin_compressed(self, state: ParameterState, gradient: Tensor) -> float | None:
@@ -145,24 +153,22 @@ class TensorReduction:
             state.layer.reclaim(rejected.to(gradient.device))
         self._add_up(state, summands, self._reducer.messages.size, gradient)
 
-    def end_factored(
+    def end_whole(
         self,
         state: ParameterState,
-        layer: FactoredLayer,
+        layer: CompressedLayer | FactoredLayer,
         total: Tensor | None,
         rejected: Tensor | None,
-        factor: Tensor,
         gradient: Tensor,
     ) -> None:
-        """Overwrite ``gradient`` as `end_sum` does, from the sum ``total`` (fp32 [N]).
+        """Overwrite ``gradient`` as `end_sum` does, from the sum ``total`` (fp32 [N], mutated).
 
-        rejected: fp32 [N], the new residual; None with a refusal. factor: to begin the next exchange with.
+        rejected: fp32 [N], the new residual; None for nothing.
         """
         if total is None:
             gradient.fill_(torch.nan)
         else:
-            if rejected is not None:
-                layer.end(rejected.to(gradient.device), factor)
+            layer.whole.end(None if rejected is None else rejected.to(gradient.device))
             state.held = state.frozen and not bool(total.any())
             divisor = self._reducer.messages.size if self._reducer.averages else 1
             gradient.copy_(total.mul_(state.scale / divisor).view(gradient.shape))
@@ -193,3 +199,14 @@ class TensorReduction:
             self._reducer.nonfinite.add_overflow(state.name, gradient)
         self._reducer.clipping_watch.exchanged(state, gradient)
         self._reducer.end(state, gradient)
+
+
+def _with_momentum(state: ParameterState, gradient: Tensor, factor: float) -> tuple[Tensor, float]:
+    """Return the velocity that momentum makes of a gradient, if it is applied here, and what to multiply
+    with.
+    """
+    if state.velocity is None:
+        return gradient, factor
+    velocity = state.velocity.advance(gradient, factor)
+    state.velocity.update()
+    return velocity, 1.0

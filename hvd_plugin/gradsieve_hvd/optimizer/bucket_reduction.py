@@ -20,6 +20,7 @@ from .buckets import Bucket, DenseBucket, FactoredBucket, SparseBucket
 from .exchange_thread import Pending
 from .momentum import TakenOverMomentum
 from .plan import BucketPlan
+from .whole_bucket import WholeBucket
 
 
 class BucketReduction:
@@ -78,8 +79,13 @@ class BucketReduction:
             bucket.put(name, gradient if factor == 1.0 else gradient * factor)
         elif isinstance(bucket, FactoredBucket):
             assert state.factored is not None, "the plan and the states ask the same path"
-            given = self._tensors.begin_factored(state, state.factored, gradient)
+            given = self._tensors.begin_whole(state, state.factored, gradient)
             bucket.put(name, given, state.factored.factor)
+        elif isinstance(bucket, WholeBucket):
+            assert state.layer is not None, "the plan and the states ask the same path"
+            given = self._tensors.begin_whole(state, state.layer, gradient)
+            given = given if self._predivide == 1.0 else given / self._predivide
+            bucket.put(name, given, self._reducer.messages.size)
         else:
             assert state.layer is not None, "the plan and the states ask the same path"
             bucket.put(state, self._tensors.select(state, state.layer, gradient))
@@ -129,6 +135,8 @@ class BucketReduction:
             self._finish_dense(bucket, result)
         elif isinstance(bucket, FactoredBucket):
             self._finish_factored(bucket, result)
+        elif isinstance(bucket, WholeBucket):
+            self._finish_whole(bucket, result)
         else:
             self._finish_sparse(bucket, result)
 
@@ -146,7 +154,20 @@ class BucketReduction:
             state, summed = self._reducer.states[name], None if result.refused else total
             assert state.factored is not None, "it was put into the bucket"
             self._in_flight.end(state)
-            self._tensors.end_factored(state, state.factored, summed, left, factor, self._put[name])
+            if left is not None:
+                state.factored.keep(factor)
+            self._tensors.end_whole(state, state.factored, summed, left, self._put[name])
+
+    def _finish_whole(self, bucket: WholeBucket, result: Reduced) -> None:
+        for name, total, rejected in bucket.split(result):
+            state = self._reducer.states[name]
+            assert state.layer is not None, "it was put into the bucket"
+            self._in_flight.end(state)
+            for part in (total, rejected):
+                if part is not None and self._predivide != 1.0:
+                    part.mul_(self._predivide)
+            summed = None if result.refused else total
+            self._tensors.end_whole(state, state.layer, summed, rejected, self._put[name])
 
     def _finish_sparse(self, bucket: SparseBucket, result: Exchanged) -> None:
         for name, summands, rejected in bucket.split(result):

@@ -25,6 +25,8 @@ from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.framed import FramedTransport
 
 from .exchange_thread import Begun
+from .trailer import Trailer
+from .whole_bucket import WholeBucket
 
 
 def cut_into_buckets(
@@ -65,6 +67,9 @@ class SparseBucket:
         exchange: this bucket's own, as some remember where entries lie.
         bounded: whether the exchange may select again, down to as many entries as were asked for.
         epoch: number of the plan that the bucket belongs to.
+
+    ready_seconds: how long ranks took until their buckets were ready, by rank, as far as this one has heard
+    of it in the last exchange.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class SparseBucket:
         self._elements = sum(sizes.values())
         self._parts: dict[str, SparseGradient | Refusal] = {}
         self._most = 0
+        self.ready_seconds: Mapping[int, float] = {}
 
     def put(self, state: ParameterState, part: SparseGradient | Refusal) -> None:
         """Add a tensor's selection, or its refusal."""
@@ -90,7 +96,7 @@ class SparseBucket:
     def begun(self, ready_seconds: float) -> Begun[Exchanged]:
         """Return what begins the exchange, and forget the selections.
 
-        ready_seconds: from when the round began until now; told to the other ranks.
+        ready_seconds: from when the last round had arrived until now; told to the other ranks.
         """
         label = Label(self._epoch, tuple(self.sizes.values()), round(1e6 * ready_seconds))
         parts, self._parts = self._parts, {}
@@ -106,6 +112,8 @@ class SparseBucket:
             gradient = SparseGradient.joined(placed, self._elements)
             bound = most if self._bounded else None
             framed = FramedTransport(transport, label)
+            framed.ready_seconds[transport.rank] = ready_seconds
+            self.ready_seconds = framed.ready_seconds
             return begin_exchange(self._exchange, gradient, framed, bound, refuse=refuse)
 
         return begin
@@ -193,6 +201,7 @@ class DenseBucket:
         dtype: that the exchange takes.
         exchange: sums flat buckets. What it rejects (fp16's rounding) is lost, as there are no residuals.
         counts: whether one element more travels along, in which ranks that have joined are counted.
+        trailer: what else does; None for nothing.
 
     joined: whether this rank has. absent: how many ranks had in the last exchange; None if one refused.
     """
@@ -205,9 +214,10 @@ class DenseBucket:
         exchange: BucketExchange,
         *,
         counts: bool = False,
+        trailer: Trailer | None = None,
     ) -> None:
         self.name, self.sizes, self._dtype, self._exchange = name, dict(sizes), dtype, exchange
-        self.counts, self.joined = counts, False
+        self.counts, self.joined, self.trailer = counts, False, trailer
         self.absent: int | None = None
         self._parts: dict[str, Tensor] = {}
 
@@ -220,30 +230,35 @@ class DenseBucket:
         """Whether all tensors are there."""
         return len(self._parts) == len(self.sizes)
 
-    def begun(self, ready_seconds: float) -> Begun[Reduced]:  # noqa: ARG002 - no frame
+    def begun(self, ready_seconds: float) -> Begun[Reduced]:
         """Return what begins the exchange, all of which waits, and forget the gradients."""
         parts, self._parts = self._parts, {}
         count = torch.full((int(self.counts),), float(self.joined), dtype=self._dtype, device="cpu")
 
         def exchange(transport: Transport) -> Reduced:
             flat = [parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes]
+            if self.trailer is not None:
+                told = self.trailer.numbers(transport.rank, transport.size, ready_seconds)
+                return self._exchange.exchange(torch.cat([*flat, count, told.to(self._dtype)]), transport)
             return self._exchange.exchange(torch.cat([*flat, count]), transport)
 
         return lambda transport: partial(exchange, transport)
 
     def split(self, reduced: Reduced) -> list[tuple[str, Tensor]]:
         """Return each tensor's part of the total, a view; NaN if a rank refused."""
+        elements = sum(self.sizes.values())
         if self.counts:
-            self.absent = None if reduced.refused else round(float(reduced.total[-1]))
+            self.absent = None if reduced.refused else round(float(reduced.total[elements]))
+        if self.trailer is not None:
+            self.trailer.read(None if reduced.refused else reduced.total[elements + int(self.counts) :])
         if reduced.refused:
             reduced.total.fill_(torch.nan)
-        return list(
-            zip(self.sizes, reduced.total.split([*self.sizes.values(), int(self.counts)]), strict=False)
-        )
+        totals = reduced.total[:elements].split(list(self.sizes.values()))
+        return list(zip(self.sizes, totals, strict=True))
 
     def discard(self) -> None:
         """Forget the gradients."""
         self._parts = {}
 
 
-Bucket = SparseBucket | FactoredBucket | DenseBucket
+Bucket = SparseBucket | FactoredBucket | WholeBucket | DenseBucket

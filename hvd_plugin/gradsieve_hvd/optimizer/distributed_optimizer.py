@@ -72,7 +72,9 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             are applied as one rank selects; for many ranks. "lowrank": matrices travel as two thin factors
             (PowerSGD), and nothing is selected: of ``compression`` hold min_elements, error_feedback,
             residual_dtype, momentum, clip_norm and what does not concern selection. "dense", "fp16",
-            "bf16": nothing is compressed, all of it travels in that type (fp32 for "dense").
+            "bf16": nothing is compressed, all of it travels in that type (fp32 for "dense"). "auto":
+            compressed tensors change between "allgather", "ring", "scatter" and travelling whole, as rank 0
+            finds to be fastest; no less is sent than ``compression`` asks for.
         rank: columns of the factors of "lowrank", 1 to 8; None for 4.
         momentum_correction: apply the momentum and weight decay of a plain ``torch.optim.SGD`` on each rank
             before entries are selected, rather than after; see `gradsieve_hvd.optimizer.momentum`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -24,19 +25,22 @@ _LOOK_SECONDS = 1.0
 class CountedTransport:
     """Any transport, for one exchange: allgathers have a channel of its own, and what travels is counted.
 
-    sent_bytes, received_bytes: so far, messages to itself apart.
+    sent_bytes, received_bytes: so far, messages to itself apart. heard: when the last message came, by
+    ``time.monotonic()``; until then, when this was made.
     """
 
     def __init__(self, inner: Transport, channel: int) -> None:
         self._inner, self._channel = inner, channel
         self.rank, self.size = inner.rank, inner.size
         self.sent_bytes = self.received_bytes = 0
+        self.heard = time.monotonic()
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """See `Transport`."""
         received = self._inner.send_receive(message, to, source)
         self.sent_bytes += message.numel() if to != self.rank else 0
         self.received_bytes += received.numel() if source != self.rank else 0
+        self.heard = time.monotonic()
         return received
 
     def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:  # noqa: ARG002 - has its own
@@ -47,6 +51,7 @@ class CountedTransport:
         def counted() -> Iterator[Tensor]:
             for source, received in enumerate(arriving()):
                 self.received_bytes += received.numel() if source != self.rank else 0
+                self.heard = time.monotonic()
                 yield received
 
         return counted
@@ -62,6 +67,7 @@ class CountedAllReducing(CountedTransport):
     def allreduce(self, values: Tensor) -> Tensor:
         """See `AllReducing`."""
         total = self._summing.allreduce(values)
+        self.heard = time.monotonic()
         size = 2 * values.numel() * values.element_size() * (self.size - 1) // self.size
         self.sent_bytes += size
         self.received_bytes += size
@@ -75,13 +81,14 @@ Begun = Callable[[Transport], Callable[[], Result]]
 class Pending(Generic[Result]):
     """Work of an `ExchangeThread` under way.
 
-    transport: counts its bytes.
+    transport: counts its bytes. submitted: when it was, by ``time.monotonic()``.
     """
 
     def __init__(
         self, finish: Callable[[], Result], transport: CountedTransport, what: str, timeout: float
     ) -> None:
         self.future: Future[Result] = Future()
+        self.submitted = time.monotonic()
         self.transport = transport
         self._what, self._timeout = what, timeout
         self._finish: Callable[[], Result] | None = finish

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from typing import Any
 
 from gradsieve_hvd.engine.observer import StepObservers
@@ -12,6 +12,7 @@ from .buckets import Bucket, DenseBucket
 from .connection import Connection
 from .exchange_thread import Pending
 from .plan import BucketPlan
+from .round_clock import RoundClock
 
 
 class Launches:
@@ -21,16 +22,20 @@ class Launches:
         plan: of the buckets.
         gradients: what becomes of the sums.
         connection: to the other ranks.
+        clock: of rounds.
     """
 
-    def __init__(self, plan: BucketPlan, gradients: BucketReduction, connection: Connection) -> None:
+    def __init__(
+        self, plan: BucketPlan, gradients: BucketReduction, connection: Connection, clock: RoundClock
+    ) -> None:
         self._plan, self._gradients, self._connection = plan, gradients, connection
+        self._clock = clock
         self._launched: list[tuple[Bucket, Pending[Any]]] = []
-        self._began = 0.0
 
-    def begin_round(self) -> None:
-        """The first gradient of a round is ready; other ranks are told how long buckets took from then on."""
-        self._began = time.monotonic()
+    @property
+    def launched(self) -> Sequence[tuple[Bucket, Pending[Any]]]:
+        """The round's buckets so far, in their order."""
+        return self._launched
 
     def launch_full(self) -> None:
         """Launch buckets as long as they are full."""
@@ -40,8 +45,9 @@ class Launches:
             if isinstance(bucket, DenseBucket):
                 bucket.joined = self._connection.joining.joined
             names = ", ".join(f"'{name}'" for name in list(bucket.sizes)[:3])
-            begin = bucket.begun(time.monotonic() - self._began)
-            pending = self._connection.submit(begin, f"{bucket.name} ({names}, ...)")
+            with self._clock.encoding():
+                begin = bucket.begun(self._clock.ready_seconds)
+                pending = self._connection.submit(begin, f"{bucket.name} ({names}, ...)")
             self._launched.append((bucket, pending))
 
     def finish(self, observers: StepObservers) -> None:
@@ -50,9 +56,11 @@ class Launches:
         Raises:
             ExchangeError, PayloadError: see `BucketReduction.finish`.
         """
+        self._clock.waits()
         observers.waits_for([bucket.name for bucket, pending in self._launched if not pending.finished])
         for bucket, pending in self._launched:
             self._gradients.finish(bucket, pending)
+        self._clock.ended(max(pending.transport.heard for _, pending in self._launched))
         observers.all_arrived()
 
     def end_round(self) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.engine.supported import refuse_closure
 
 from .arguments import HOROVODS_MODULE, require_passes
 from .joined_rank import join
+from .stats import OptimizerStats
 from .synchronizer import Synchronizer
 
 
@@ -74,6 +76,17 @@ class DistributedMethods(torch.optim.Optimizer):
         """
         return join(self.synchronizer, self)
 
+    def explain(self) -> Explanation:
+        """Return how compressed gradients travel, and why; ``print`` shows it in a line.
+
+        With ``exchange="auto"`` rank 0 knows what it predicts and measures; other ranks know the path.
+        """
+        return self.synchronizer.insight.explain()
+
+    def stats(self) -> OptimizerStats:
+        """Return what this rank sent in the last round, and where its time went; see `Insight.stats`."""
+        return self.synchronizer.insight.stats()
+
     def restart(self) -> None:
         """Go on among ranks that may be others than before; see `Synchronizer.restart`.
 
@@ -124,10 +137,12 @@ class DistributedMethods(torch.optim.Optimizer):
 
 METHODS = (
     "add_param_group",
+    "explain",
     "join",
     "restart",
     "set_backward_passes_per_step",
     "skip_synchronize",
+    "stats",
     "step",
     "synchronize",
     "zero_grad",

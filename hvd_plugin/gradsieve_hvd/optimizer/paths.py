@@ -21,7 +21,7 @@ from gradsieve_hvd.exchange import AllgatherExchange, Exchange, RingExchange, Sc
 from gradsieve_hvd.exchange.dense import FloatDtype
 from gradsieve_hvd.exchange.lowrank import LARGEST_RANK, factor_shape
 
-ExchangeName = Literal["allgather", "ring", "scatter", "lowrank", "dense", "fp16", "bf16"]
+ExchangeName = Literal["auto", "allgather", "ring", "scatter", "lowrank", "dense", "fp16", "bf16"]
 _USUAL_RANK = 4
 
 
@@ -32,12 +32,14 @@ class Path:
     sparse: makes the exchange of a bucket of selected entries, for a type of values; None if nothing is
     selected. bounded: whether it selects again, down to as many entries as were asked for. rank: of the
     factors that matrices travel as; 0 for none. dense: number format of gradients that travel whole.
+    chooses: whether rank 0 may have selected gradients travel by other paths, as it goes.
     """
 
     sparse: Callable[[ValueDtype], Exchange] | None = None
     bounded: bool = False
     rank: int = 0
     dense: FloatDtype = "float32"
+    chooses: bool = False
 
     @property
     def compresses(self) -> bool:
@@ -85,6 +87,7 @@ class Path:
 
 
 PATHS: Final[Mapping[str, Path]] = {
+    "auto": Path(AllgatherExchange, chooses=True),
     "allgather": Path(AllgatherExchange),
     "ring": Path(RingExchange),
     "scatter": Path(ScatterExchange, bounded=True),

@@ -15,6 +15,8 @@ from gradsieve_hvd.transport.messages import Messages
 
 from .buckets import Bucket, DenseBucket, FactoredBucket, SparseBucket, cut_into_buckets
 from .paths import Path
+from .trailer import Trailer
+from .whole_bucket import WholeBucket
 
 BUCKET_ELEMENTS = 1 << 20
 """Of the gradients in a bucket, at least **(r)**: 4 MiB of fp32, so that the first leaves early."""
@@ -27,7 +29,9 @@ class BucketPlan:
        backward mostly reaches them (PyTorch's DistributedDataParallel).
     2. Then rank 0 tells in which order they became ready there, and buckets are cut in that order.
     3. Tensors that come later get buckets of their own, after the others.
-    4. There is a dense bucket, empty if need be: the first one also counts ranks that have joined.
+    4. There is a dense bucket, empty if need be: the first one also counts ranks that have joined, and tells
+       how rank 0 wants compressed tensors to travel, if it chooses.
+    5. Then their buckets are made again, of the same tensors, for the path that was chosen.
 
     Args:
         config: says which are compressed; the others travel in dense buckets, last.
@@ -44,7 +48,8 @@ class BucketPlan:
         group_of: Mapping[str, int],
     ) -> None:
         self._config, self._path, self._group_of = config, path, group_of
-        self.sparse: list[SparseBucket] = []
+        self._chosen = path
+        self.sparse: list[SparseBucket | WholeBucket] = []
         self.factored: list[FactoredBucket] = []
         self.dense: list[DenseBucket] = []
         self._epoch = 0
@@ -54,7 +59,14 @@ class BucketPlan:
     def restart(self) -> None:
         """Forget all buckets: new ranks know no order of readiness yet."""
         self.sparse, self.factored, self.dense, self._bucket_of = [], [], [], {}
-        self._epoch, self._ready = 0, []
+        self._epoch, self._ready, self._chosen = 0, [], self._path
+
+    def choose(self, path: Path) -> None:
+        """Have compressed tensors travel by another path; all ranks call it between the same two rounds."""
+        self._chosen, self._epoch = path, self._epoch + 1
+        buckets, self.sparse = self.sparse, []
+        for bucket in buckets:
+            self._add_sparse(bucket.sizes)
 
     def bucket_of(self, name: str) -> Bucket:
         """Return the bucket that a tensor travels in."""
@@ -75,16 +87,7 @@ class BucketPlan:
         config, path = self._config, self._path
         sparse = {name: p.numel() for name, p in parameters.items() if path.selects(config, name, p)}
         for names in cut_into_buckets(sparse, BUCKET_ELEMENTS, self._group_of):
-            assert path.sparse is not None, "without it nothing is selected"
-            bucket = SparseBucket(
-                f"bucket {len(self.sparse)}",
-                {name: sparse[name] for name in names},
-                path.sparse(config.value_dtype),
-                bounded=path.bounded,
-                epoch=self._epoch,
-            )
-            self.sparse.append(bucket)
-            self._bucket_of |= dict.fromkeys(names, bucket)
+            self._add_sparse({name: sparse[name] for name in names})
         factored = {name: p for name, p in parameters.items() if path.factor_of(config, name, p)}
         sizes = {name: p.numel() for name, p in factored.items()}
         for names in cut_into_buckets(sizes, BUCKET_ELEMENTS, self._group_of):
@@ -103,9 +106,21 @@ class BucketPlan:
         if not self.dense:
             self._add_dense({}, torch.float32, DenseExchange(path.dense))
 
+    def _add_sparse(self, sizes: Mapping[str, int]) -> None:
+        name, path = f"bucket {len(self.sparse)}", self._chosen
+        bucket: SparseBucket | WholeBucket
+        if path.sparse is None:
+            bucket = WholeBucket(name, sizes, DenseExchange(path.dense))
+        else:
+            exchange = path.sparse(self._config.value_dtype)
+            bucket = SparseBucket(name, sizes, exchange, bounded=path.bounded, epoch=self._epoch)
+        self.sparse.append(bucket)
+        self._bucket_of |= dict.fromkeys(sizes, bucket)
+
     def _add_dense(self, sizes: Mapping[str, int], dtype: torch.dtype, exchange: BucketExchange) -> None:
         name, counts = f"dense bucket {len(self.dense)}", not self.dense
-        bucket = DenseBucket(name, sizes, dtype, exchange, counts=counts)
+        trailer = Trailer() if counts and self._path.chooses else None
+        bucket = DenseBucket(name, sizes, dtype, exchange, counts=counts, trailer=trailer)
         self.dense.append(bucket)
         self._bucket_of |= dict.fromkeys(sizes, bucket)
 

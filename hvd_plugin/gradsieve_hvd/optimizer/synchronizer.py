@@ -28,10 +28,13 @@ from .backward_hooks import BackwardHooks
 from .bucket_reduction import BucketReduction
 from .connection import Connection
 from .elastic_ranks import ElasticRanks
+from .insight import Insight
 from .launches import Launches
 from .momentum import TakenOverMomentum
+from .path_changes import PathChanges
 from .paths import Path
 from .plan import BucketPlan, expected_order
+from .round_clock import RoundClock
 
 
 class Synchronizer:
@@ -49,7 +52,7 @@ class Synchronizer:
         averages: whether gradients are averaged, rather than summed.
         passes: backward passes before a gradient is ready.
         sparse_as_dense: whether sparse gradients become dense ones; else they are refused.
-        compared: what else must be equal on all ranks, JSON-able.
+        compared: what else must be equal on all ranks, JSON-able; "exchange" among it.
         momentum: the optimizer's, if it is applied here.
         group_of: tensors of one group share a bucket.
         predivide: by how much gradients that travel whole are divided before they are added up, rather than
@@ -57,8 +60,8 @@ class Synchronizer:
         steering: has the densities of the job's coordinator followed, if this optimizer serves all ranks of a
             job that has one; else None.
 
-    named: all parameters. joining: who has joined. reducer: the step's state. in_round: whether gradients are
-    being exchanged.
+    named: all parameters. joining: who has joined. reducer: the step's state. insight: what is known of
+    rounds. in_round: whether gradients are being exchanged.
     """
 
     def __init__(
@@ -101,7 +104,12 @@ class Synchronizer:
             sparse_as_dense=sparse_as_dense,
             predivide=predivide,
         )
-        self._launches = Launches(self._plan, self._gradients, self._connection)
+        self._clock = RoundClock()
+        self._launches = Launches(self._plan, self._gradients, self._connection, self._clock)
+        changes = None
+        if path.chooses:
+            changes = PathChanges(self._plan, self.reducer, self._connection.submit, self._clock)
+        self.insight = Insight(self.reducer, compared["exchange"], self._clock, changes)
         self.in_round = False
 
     def _new_state(
@@ -133,6 +141,7 @@ class Synchronizer:
         self._end_round()
         self.reducer.restart()
         self._plan.restart()
+        self.insight.restart()
         kept = checkpoint.state_of(self.reducer) if self._connection.elastic else None
         self._connection.disconnect()
         if kept is not None:
@@ -155,8 +164,12 @@ class Synchronizer:
         self._begin_round()
         self._plan.note_ready(name)
         if not isinstance(self.reducer.clipping, HeldClipping):
-            self._gradients.put(name)
+            self._put(name)
             self._launches.launch_full()
+
+    def _put(self, name: str) -> None:
+        with self._clock.selecting():
+            self._gradients.put(name)
 
     def _begin_round(self) -> None:
         """1. If the sums of the last round were never applied, that step was skipped: roll it back.
@@ -173,12 +186,13 @@ class Synchronizer:
         self._connection.connect()
         if not self.reducer.compared:
             self._agreement.compare(self._hooks.passes)
+            self.insight.agree()
         new = [(name, p) for name, p in self._hooks.reduced() if name not in self._plan.names]
         self._plan.extend(expected_order(new))
         if self._momentum is not None:
             self._momentum.begin_round(1 if self.reducer.averages else self.reducer.messages.size)
         self.reducer.begin_round()
-        self._launches.begin_round()
+        self.insight.begin_round()
         self.in_round = True
 
     def _skip(self) -> None:
@@ -207,14 +221,16 @@ class Synchronizer:
                 # Norms are added up in the order of names.
                 self.reducer.clipping.agree(() if self.joining.joined else self._gradients.unfrozen(missing))
             for name in missing:
-                self._gradients.put(name)
+                self._put(name)
             self._launches.launch_full()
             self._connection.messages.flush()
             self._launches.finish(self.reducer.observers)
             self.joining.counted(self._plan.dense[0].absent)
             self.reducer.uneven = bool(self.joining.absent)
             self._plan.freeze(expected_order(self._hooks.reduced()), self.reducer.messages)
+            self.insight.end_round(self._launches.launched, learns=not self.joining.absent)
         except BaseException:
+            self._clock.broken_off()
             self._end_round()
             self.reducer.rollback()
             raise

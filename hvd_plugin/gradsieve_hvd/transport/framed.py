@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from torch import Tensor
@@ -24,6 +25,9 @@ class FramedTransport:
 
     rank, size: see `Transport`. ready_seconds: how long each rank that was heard from took until its bucket
         was ready, by rank.
+
+    A message says the latest that its sender knew of, its own or another rank's: so at the end of a ring all
+    ranks know the last one's.
     """
 
     def __init__(self, transport: Transport, label: Label) -> None:
@@ -58,6 +62,8 @@ class FramedTransport:
             raise PayloadError(f"rank {self.rank}: message from rank {source}: {error}") from error
         self._require_same(label, source)
         self.ready_seconds[source] = label.ready_microseconds * _MICRO
+        if label.ready_microseconds > self._label.ready_microseconds:
+            self._label = dataclasses.replace(self._label, ready_microseconds=label.ready_microseconds)
         return content
 
     def _require_same(self, label: Label, source: int) -> None:

@@ -23,11 +23,11 @@ def exchanged(labels: list[Label]) -> list[tuple[torch.Tensor, dict[int, float]]
     return run_ranks(len(labels), work, timeout=20)
 
 
-def test_exchanges_pass_through_and_neighbours_ready_times_are_known() -> None:
+def test_exchanges_pass_through_and_all_ranks_know_when_the_last_one_was_ready() -> None:
     results = exchanged([Label(4, (60, 40), 1_000_000 * rank) for rank in range(3)])
     for rank, (total, ready) in enumerate(results):
         assert torch.equal(total, 3 * GRADIENT.dense())
-        assert ready == {(rank - 1) % 3: pytest.approx((rank - 1) % 3)}
+        assert ready == {(rank - 1) % 3: pytest.approx(2)}
 
 
 @pytest.mark.parametrize(
