@@ -20,7 +20,7 @@ RIGHTS = pytest.StashKey[JudgedRights]()
 
 
 def pytest_configure(config):
-    config.stash[RIGHTS] = JudgedRights(config)
+    config.stash[RIGHTS] = JudgedRights(config, HERE)
     config.pluginmanager.register(config.stash[RIGHTS])
 
 

@@ -8,22 +8,25 @@ from typing import Any
 import pytest
 from rights import Asked, Right, in_words
 
-_HERE = Path(__file__).parent
 _REPORTED = "rights"
 
 
 class JudgedRights:
     """A plug-in of pytest's that gathers what tests have used, and fails where all together left some unused.
 
+    Args:
+        config: of the run.
+        folder: a run of all tests in it is judged.
+
     Attributes:
         used: what the operator's account was allowed so far; None before any cluster was asked.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, folder: Path) -> None:
         self.used: set[Right] | None = None
         self._config = config
         chosen = config.option.keyword or config.option.markexpr or config.option.deselect
-        self._whole = [Path(each).resolve() for each in config.args] == [_HERE] and not chosen
+        self._whole = [Path(each).resolve() for each in config.args] == [folder] and not chosen
 
     def note(self, used: set[Right]) -> None:
         """Take note of what was used on one cluster."""
