@@ -21,6 +21,10 @@ def status_writes(server) -> int:
     return sum(write.endswith("/status") for write in server.writes)
 
 
+def reasons(server) -> list[str]:
+    return [event["reason"] for event in server.all("v1/events").values()]
+
+
 async def test_what_is_recorded_before_pods_are_made_is_written_with_what_is_said_of_it(server):
     server.objects[JOB, *KEY] = jobs.body()
     written = []
@@ -61,6 +65,24 @@ async def test_pods_that_become_ready_one_by_one_are_counted_in_one_write_and_al
         await until(lambda: server.all(JOB)["digits"]["status"].get("ready") == 8)
         # One for each second that went by, and one that says more: the coordinator does not answer.
         assert status_writes(server) - before <= 3
+
+
+async def test_a_suspension_is_told_by_one_event_when_all_pods_are_gone(server):
+    server.objects[JOB, *KEY] = jobs.body()
+    async with running() as operator:
+        await until(lambda: len(server.all("v1/pods")) == 3)
+        bind(server)
+        await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed")
+        server.objects[JOB, *KEY].patch({"spec": {"suspend": True}})
+        operator.queue.add(KEY)
+        await until(lambda: conditions(server)["Suspended"]["status"] == "True")
+        server.objects[JOB, *KEY].patch({"spec": {"suspend": False}})
+        operator.queue.add(KEY)
+        await until(lambda: len(server.all("v1/pods")) == 3)
+        bind(server)
+        await until(lambda: reasons(server).count("Placed") == 2)
+    # Events are posted in their order.
+    assert [each for each in reasons(server) if each.startswith("Suspend")] == ["Suspended"]
 
 
 @pytest.mark.parametrize(

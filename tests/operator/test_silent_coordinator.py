@@ -100,6 +100,21 @@ def test_a_coordinator_that_does_not_answer_is_replaced_when_that_lasts(seconds,
     assert "digits-coordinator-2" in it.made
 
 
+def test_a_job_that_shrinks_says_that_its_silent_coordinator_does_not_know_it_yet():
+    it = training()
+    it.body["spec"]["workerGroups"][0]["replicas"] = 1
+    it.deaf, it.silence = True, 14.0
+    it.live(2)
+    degraded = condition(it, "Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "CoordinatorSilent")
+    assert degraded["message"].startswith(f"{WORKER}: not deleted before")
+    assert WORKER in it.alive()
+    it.deaf, it.silence = False, 0.0
+    it.live(2)
+    assert condition(it, "Degraded")["status"] == "False"
+    assert WORKER not in it.alive()
+
+
 def test_nobody_knows_whether_ranks_train_when_their_coordinator_has_not_answered_for_long():
     it = training()
     it.deaf, it.silence = True, 60.0

@@ -88,6 +88,16 @@ def test_while_it_runs_workers_are_counted_and_rendezvous_is_ready():
     assert rows["b"]["gpuProducts"] == ["T4"]
 
 
+def test_while_its_coordinator_is_told_of_another_worker_the_others_are_still_registered():
+    job = Watched(nodes=(4, 4)).until(lambda it: it.holds("Running"))
+    job.it.body["spec"]["workerGroups"][0]["replicas"] = 3
+    job.until(lambda it: it.it.progress.roster == 2)
+    assert job.holds("RendezvousReady")
+    job.it.cut.add(job.it.made[-1])
+    job.step()
+    assert job.condition("RendezvousReady")["message"] == "waiting for worker-2"
+
+
 def test_a_job_without_place_says_what_is_missing():
     job = Watched(jobs.group("a", 9)).until(lambda job: job.condition("Running")["reason"] == "NoPlace")
     assert job.condition("Admitted") == {**job.condition("Admitted"), "status": "False", "reason": "NoPlace"}

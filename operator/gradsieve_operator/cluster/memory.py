@@ -8,7 +8,23 @@ from dataclasses import dataclass, field
 
 from gradsieve_operator.cluster.last_seen import LastSeen
 from gradsieve_operator.cluster.tls import JobContext
+from gradsieve_operator.decide import Progress
 from gradsieve_operator.resources import Contents, Held, Manifest
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """Progress that nothing that was done depends on, and that is to be written in a moment.
+
+    Attributes:
+        since: when the first of it was held back, of the monotonic clock.
+        record: ``status.record`` as it is in the cluster; what others write there counts instead.
+        progress: as it is by now.
+    """
+
+    since: float
+    record: object
+    progress: Progress
 
 
 @dataclass
@@ -18,6 +34,7 @@ class Memory:
     Attributes:
         version: the job's ``resourceVersion`` when it was last looked at, or written by us.
         written_at: when its status was last written, of the monotonic clock.
+        unwritten: what is to be written; None while all is.
         outdated: the ``resourceVersion`` for which the server refused a write, because there is a newer one.
         conflicts: how often in a row that has happened.
         unsure: whether something was written to the job or its pods, and nobody knows if that was done.
@@ -40,6 +57,7 @@ class Memory:
 
     version: str = ""
     written_at: float = -math.inf
+    unwritten: Unwritten | None = None
     outdated: str = ""
     conflicts: int = 0
     unsure: bool = False

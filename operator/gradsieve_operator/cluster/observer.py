@@ -94,7 +94,7 @@ class Observer:
             ApiError: the server did not answer.
         """
         (job, invalid), status = self._parse(body), body.get("status") or {}
-        progress = self._progress(job, status)
+        progress = self._progress(job, status, memory)
         # What is seen is judged by the time at which it was seen: asking a coordinator may take a while.
         found, now = self._cache.pods((job.namespace, job.name), job.uid), self._api.clock.now()
         departed = memory.last_seen.listed(found)
@@ -156,9 +156,13 @@ class Observer:
             return job, str(error)
         return job, ""
 
-    def _progress(self, job: HorovodJob, status: Mapping[str, Any]) -> Progress:
-        """Return what is recorded, and what was counted since."""
-        progress = _recorded(job, status, self._api.clock.now())
+    def _progress(self, job: HorovodJob, status: Mapping[str, Any], memory: Memory) -> Progress:
+        """Return what is recorded, or held back to be, and what was counted since."""
+        unwritten = memory.unwritten
+        if unwritten is not None and unwritten.record == status.get("record"):
+            progress = unwritten.progress
+        else:
+            progress = _recorded(job, status, self._api.clock.now())
         if self._planning is None or progress.waiting_since is None:
             return progress
         counted = self._planning.overtaken(f"{job.namespace}/{job.name}")

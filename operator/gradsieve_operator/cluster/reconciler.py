@@ -21,7 +21,7 @@ from gradsieve_operator.cluster.recording import JobChanged
 from gradsieve_operator.cluster.reporting import Statement
 from gradsieve_operator.cluster.secrets import PROVEN_SECONDS
 from gradsieve_operator.cluster.trouble import in_words, let_go, worth_saying
-from gradsieve_operator.decide import Action, Create, Decision, DeleteJob, Word, decide
+from gradsieve_operator.decide import Action, Create, Decision, DeleteJob, PutPlan, Word, decide
 from gradsieve_operator.errors import ApiError, SpecError
 from gradsieve_operator.status import invalid_status, job_status, troubled_status
 
@@ -117,7 +117,9 @@ class Reconciler:
                     self._planning.pause("/".join(key))
                 await self._report_trouble(body, error, statement)
             raise
-        memory.troubled_since, memory.conflicts = None, 0
+        memory.troubled_since = None
+        if memory.unwritten is None:
+            memory.conflicts = 0
         return again
 
     async def _round(
@@ -150,7 +152,9 @@ class Reconciler:
         if memory.objection:
             decision = replace(decision, degraded=Word("CoordinatorRefused", memory.objection))
             statement.status = self._status(seen, decision)
-        left = await statement.write_in_turn(seen.world.pace.details)
+        # What is said of an action, or of the end, is said once. A plan speaks for itself.
+        done = decision.ended is not None or not all(isinstance(each, PutPlan) for each in decision.actions)
+        left = await statement.write_in_turn(seen.world.pace, decision.progress, done=done)
         metrics.started(seen.world.progress, decision.progress)
         return min((each for each in (left, decision.again) if each is not None), default=None)
 

@@ -11,8 +11,9 @@ from gradsieve_operator import contract, metrics, transitions
 from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.events import Events
-from gradsieve_operator.cluster.memory import Memory
+from gradsieve_operator.cluster.memory import Memory, Unwritten
 from gradsieve_operator.cluster.recording import write_status
+from gradsieve_operator.decide import Pace, Progress
 
 _WARNINGS = frozenset(
     {
@@ -75,14 +76,18 @@ class Statement:
             where = path(contract.API_VERSION, contract.JOB_PLURAL, metadata["namespace"], metadata["name"])
             await write_status(self._api, self._cache, where, metadata["uid"], change, self._memory)
             self.written = self.status
+        self._memory.unwritten = None
         self._tell()
         return bool(change)
 
-    async def write_in_turn(self, seconds: float) -> float | None:
-        """Write as `write` does; what are details only, ``seconds`` after the last write at the earliest.
+    async def write_in_turn(self, pace: Pace, progress: Progress, *, done: bool) -> float | None:
+        """Write as `write` does, but not everything at once: each write costs the API server several
+        milliseconds of a processor.
 
-        While pods come and go one by one, each of them changes a count or a message, and each write of a
-        status costs the API server several milliseconds of a processor.
+        1. What are details only is written ``pace.details`` after the last write at the earliest: while pods
+           come and go one by one, each of them changes a count or a message.
+        2. After a look at which nothing was ``done``, everything is held back until what was first held back
+           is ``pace.settling`` old. ``progress`` is remembered meanwhile.
 
         Returns:
             After how many seconds to look again for what is held back; None when nothing is.
@@ -90,8 +95,14 @@ class Statement:
         Raises:
             JobChanged, ApiError: as `write`.
         """
-        left = self._memory.written_at + seconds - time.monotonic()
-        if left > 0 and details_only(self.written, difference(self.written, self.status)):
+        memory, now = self._memory, time.monotonic()
+        change = difference(self.written, self.status)
+        since = now if memory.unwritten is None else memory.unwritten.since
+        left = 0.0 if done else since + pace.settling - now
+        if details_only(self.written, change):
+            left = max(left, memory.written_at + pace.details - now)
+        if left > 0 and change:
+            memory.unwritten = Unwritten(since, self.written.get("record"), progress)
             return left
         await self.write()
         return None
@@ -107,10 +118,7 @@ class Statement:
         for each in after["conditions"]:
             old = known.get(each["type"])
             said = (each["status"], each["reason"])
-            # Ranks follow each new plan a few steps later, which is the news.
-            quiet = each["type"] in _QUIET or (each["type"], each["reason"]) == ("PlanConverged", "Pending")
-            quiet = quiet or _NO_NEWS_BUT.get(each["type"], each["reason"]) != each["reason"]
-            if quiet or (old is not None and (old["status"], old["reason"]) == said):
+            if _is_no_news(each) or (old is not None and (old["status"], old["reason"]) == said):
                 continue
             nothing = each["status"] == "Unknown" or (each["type"] in _ENDS and each["status"] == "False")
             # Every job waits for its first plan, most of them for less than a second.
@@ -124,6 +132,16 @@ class Statement:
             _log.info("%s/%s: %s %s: %s", metadata["namespace"], metadata["name"], each["type"], *words)
             warning = (each["type"], each["status"]) in _WARNINGS and each["reason"] not in _ON_THE_WAY
             self._events.post(metadata, warning=warning, reason=words[0], message=words[1])
+
+
+def _is_no_news(condition: Mapping[str, Any]) -> bool:
+    """Whether nobody wants to be told of a condition's change, or is told by another one."""
+    kind, reason = condition["type"], condition["reason"]
+    # That ranks follow a new plan, and that all pods of a suspended job are gone, is the news.
+    on_the_way = (kind, reason) in {("PlanConverged", "Pending"), ("Suspended", "Suspending")}
+    told_elsewhere = reason == "Suspended" and kind != "Suspended"
+    other = _NO_NEWS_BUT.get(kind, reason) != reason
+    return kind in _QUIET or on_the_way or told_elsewhere or other
 
 
 def details_only(before: Mapping[str, Any], change: Mapping[str, Any]) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 _WRITTEN_A_SECOND, _SELDOM = 16, 60.0
 """Samples of all jobs that are written in a second; no seldomer than this, as older ones are called stale."""
 
-_BUSY_SECONDS = 120.0
-"""From one written sample to the next while jobs wait to be looked at."""
+_BUSY_SECONDS, _SETTLING_SECONDS = 120.0, 2.0
+"""From one written sample to the next while jobs wait to be looked at, and for which states settle then."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Pace:
         telemetry: between two samples that are written to a job's status: each is a write to the API server.
         details: between two writes of a job's status of which the second says nothing new but counts of pods
             and words of messages.
+        settling: for which a status may be held back that nothing that is done depends on: what changes
+            again meanwhile is written once.
         secrets: between two readings of the Secrets of a job of which nothing else says that one is damaged.
     """
 
@@ -32,6 +34,7 @@ class Pace:
     steady: float = 12.0
     telemetry: float = 30.0
     details: float = 2.0
+    settling: float = 0.0
     secrets: float = 600.0
 
     def among(self, jobs: int, *, busy: bool = False) -> Pace:
@@ -43,4 +46,5 @@ class Pace:
         """
         seldom = _BUSY_SECONDS if busy else min(jobs / _WRITTEN_A_SECOND, _SELDOM)
         telemetry = max(self.telemetry, seldom)
-        return replace(self, telemetry=telemetry)
+        settling = max(self.settling, _SETTLING_SECONDS if busy else 0.0)
+        return replace(self, telemetry=telemetry, settling=settling)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gradsieve_operator import contract
 from gradsieve_operator.decide import requests
-from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRoster, Record
+from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRoster, Record, Word
 from gradsieve_operator.decide.adapting import adapted, compression_to_send
 from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete
@@ -40,8 +40,10 @@ def steer(world: World) -> Decision:
 
     1. Other members than in the last roster, or another coordinator: a new generation of the roster.
     2. Other densities than in the last plan, as asked for or as adaptation decides: a new generation of it.
-    3. Both are recorded first, and sent until the coordinator says that it has them.
-    4. Pods that are in no roster any more are deleted once the coordinator knows.
+    3. The roster, and what adaptation has decided, is recorded first. Roster and plan are sent until the
+       coordinator says that it has them; one that has a later plan than is recorded has it from an operator
+       that was killed before it recorded it, and gets the next one.
+    4. Pods that are in no roster any more are deleted once the coordinator knows; it is said if it is silent.
     5. What keeps a pod from starting is said.
     """
     members, coordinator = taking_part(world), world.coordinator
@@ -52,7 +54,9 @@ def steer(world: World) -> Decision:
     progress, held = adapted(world, compression, progress)
     progress = _next_plan(compression, world, progress)
     actions: list[Action] = []
-    if (progress.roster, progress.plan_generation) != (world.progress.roster, world.progress.plan_generation):
+    planned = progress.plan_generation != world.progress.plan_generation
+    decided = planned and progress.adaptation != world.progress.adaptation
+    if progress.roster != world.progress.roster or decided:
         actions.append(Record())
     knows = coordinator is not None and members is not None and coordinator.generation >= progress.roster
     if coordinator is not None and members is not None and not knows:
@@ -61,16 +65,25 @@ def steer(world: World) -> Decision:
     if coordinator is not None and progress.plan and coordinator.plan_generation < progress.plan_generation:
         told = compression_to_send(world, compression, progress)
         actions.append(PutPlan(requests.plan(progress.plan_generation, told)))
-    last = newest(world.pods)
+    leaving = _leaving(world)
     if knows:
-        places = {contract.COORDINATOR_HOST, *(s.host for s in slots(world.job))}
-        left = (p for p in world.pods if p.occupies and not p.deleting)
-        surplus = (p for p in left if p.host not in places or p != last[p.host])
-        actions.extend(delete(pod, world) for pod in surplus)
+        actions.extend(delete(pod, world) for pod in leaving)
     again = next_call(world, progress) if knows else world.pace.starting
-    return Decision(
-        tuple(actions), progress, admitted=placed(), degraded=hindrance(world), again=again, held=held
-    )
+    word = hindrance(world)
+    if word is None and leaving and world.silence:
+        names = ", ".join(pod.name for pod in leaving)
+        word = Word(
+            "CoordinatorSilent", f"{names}: not deleted before the coordinator, which is silent, knows it"
+        )
+    return Decision(tuple(actions), progress, admitted=placed(), degraded=word, again=again, held=held)
+
+
+def _leaving(world: World) -> list[Pod]:
+    """Return the pods that are in no roster any more: of places that the job has no longer, or replaced."""
+    last = newest(world.pods)
+    places = {contract.COORDINATOR_HOST, *(slot.host for slot in slots(world.job))}
+    left = (pod for pod in world.pods if pod.occupies and not pod.deleting)
+    return [pod for pod in left if pod.host not in places or pod != last[pod.host]]
 
 
 def next_call(world: World, progress: Progress) -> float:
@@ -152,11 +165,11 @@ def _next_roster(world: World, members: Sequence[tuple[Slot, Pod]], progress: Pr
 
 def _next_plan(compression: Compression, world: World, progress: Progress) -> Progress:
     digest = requests.plan_digest(compression_to_send(world, compression, progress))
-    changed = digest not in ("", progress.plan)
-    known = 0 if world.coordinator is None or not changed else world.coordinator.plan_generation
+    known = 0 if world.coordinator is None else world.coordinator.plan_generation
+    changed = bool(digest) and (digest != progress.plan or known > progress.plan_generation)
     return replace(
         progress,
         compression=compression,
         plan=digest,
-        plan_generation=max(progress.plan_generation, known) + changed,
+        plan_generation=max(progress.plan_generation, known) + 1 if changed else progress.plan_generation,
     )

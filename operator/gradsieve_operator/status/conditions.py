@@ -65,7 +65,7 @@ def conditions(world: World, decision: Decision, previous: Mapping[str, Any]) ->
     return [
         _suspended(world),
         admitted,
-        _rendezvous(world, decision),
+        _rendezvous(world, decision, known),
         _running(world, decision, admitted, known),
         _telemetry(world, decision),
         _plan(world, decision),
@@ -159,7 +159,7 @@ def _admitted(world: World, decision: Decision, known: Mapping[str, Any]) -> Con
     return Condition("Admitted", status, "Waiting", f"{world.job.workers} workers have no place yet")
 
 
-def _rendezvous(world: World, decision: Decision) -> Condition:
+def _rendezvous(world: World, decision: Decision, known: Mapping[str, Any]) -> Condition:
     def rendezvous(status: State, reason: str, message: str) -> Condition:
         return Condition("RendezvousReady", status, reason, message)
 
@@ -170,6 +170,10 @@ def _rendezvous(world: World, decision: Decision) -> Condition:
         return rendezvous("False", "NotAdmitted", "not all pods have their nodes")
     if coordinator is None:
         return rendezvous("Unknown", "CoordinatorSilent", "the coordinator did not answer")
+    before = known.get("RendezvousReady")
+    if progress.roster != world.progress.roster and before is not None and before["status"] == "True":
+        # What the coordinator says of a roster that it is about to be told of is known at the next look.
+        return rendezvous("True", before["reason"], before["message"])
     if coordinator.missing:
         return rendezvous("False", "Waiting", f"waiting for {_listed(coordinator.missing)}")
     if coordinator.generation < progress.roster or not coordinator.generation:
