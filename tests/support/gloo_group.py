@@ -17,7 +17,8 @@ def start_gloo(hvd: Any) -> None:
     store = None
     if rank == 0:
         store = dist.TCPStore(address, 0, size, is_master=True, timeout=_TIMEOUT, wait_for_workers=False)
-    port = hvd.broadcast_object(None if store is None else store.port)
+    # Horovod names what is sent after its type: it must be a number on all ranks.
+    port = hvd.broadcast_object(0 if store is None else store.port)
     if store is None:
         store = dist.TCPStore(address, port, size, is_master=False, timeout=_TIMEOUT)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
