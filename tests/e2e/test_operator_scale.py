@@ -12,6 +12,8 @@ JOBS = 100
 PODS = 4  # of each
 SECONDS = 400
 
+pytestmark = pytest.mark.timeout(SECONDS + 60)
+
 
 @pytest.fixture(scope="module")
 def result(machine, tmp_path_factory):

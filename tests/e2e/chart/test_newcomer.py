@@ -105,6 +105,7 @@ def test_a_newcomer_installs_the_operator_submits_a_training_and_watches_it(
         return job.condition("Running")["status"] == "True"
 
     job.wait(runs, 120, "ranks run")
+    job.wait(lambda: job.condition("TelemetryAvailable")["status"] == "True", 60, "rank 0 reports")
     header, row = said(start(command("gradsieve top"))).splitlines()
     shown = dict(zip(header.split(), row.split(), strict=True))
     assert (shown["NAME"], shown["GROUPS"], shown["GPUS"]) == ("train", "workers:4/4", f"4x{A100}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +11,24 @@ from typing import Any
 
 import ddp_program
 import pytest
+from torch.distributed import TCPStore
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
 def said() -> list[dict[str, Any]]:
-    """What the ranks said, by rank."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo"}
+    """What the ranks said, by rank. They meet at a store of this process, as torchrun's do at its agent's: it
+    listens before its port is told, so that nobody else can take that.
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    common = {
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "MASTER_ADDR": store.host,
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": "2",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
     environment = {**os.environ, **common, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     ranks = [
