@@ -38,6 +38,7 @@ def facts(**changed):
             request(900.0, "after-0000"),
         ],
         "steady": (150.0, 270.0),
+        "changed": (270.0, 880.0),
         "led_until": 880.0,
         "expiry": 898.5,
         "successor": "after-0000",
