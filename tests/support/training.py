@@ -18,6 +18,21 @@ def perceptron(seed: int = 0) -> nn.Sequential:
     return nn.Sequential(nn.Linear(60, 20), nn.ReLU(), nn.Linear(20, 10))
 
 
+class Weights(nn.Module):
+    """Three tensors to be compressed, in buckets of their own, and one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors = nn.ParameterList(
+            nn.Parameter(torch.zeros(shape)) for shape in ((40, 30), (500,), (7,), (60, 20))
+        )
+
+    def backward(self, gradients: list[torch.Tensor]) -> None:
+        """Give every tensor its gradient, by a backward pass."""
+        pairs = zip(self.tensors, gradients, strict=True)
+        torch.stack([(tensor * gradient).sum() for tensor, gradient in pairs]).sum().backward()
+
+
 class Branches(nn.Module):
     """Layers that a pass uses or not, in any order."""
 

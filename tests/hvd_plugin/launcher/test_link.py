@@ -85,18 +85,13 @@ def test_every_rank_is_on_a_host_of_its_own(launcher, ranks):
     ("rate", "size"), [("10mbit", 1_500_000), ("100mbit", 12_000_000), ("1gbit", 240_000_000)]
 )
 def test_the_rate_is_the_one_asked_for_and_the_counters_see_the_bytes(launcher, rate, size):
-    slowest = 0.85  # headers take 4 to 5 %; the rest is what a burst and a busy machine's timer may do
-    for _ in range(3):  # for a gigabit a second both ranks need a processor, which others may take meanwhile
-        done = launcher.run("-np", "2", "--link", rate, "--", "python", "-c", TRANSFER, str(size))
-        found = {
-            tuple(line[:-1]) if line[0] == "rate" else tuple(line[:2]): line[2:] or line[1]
-            for line in lines(done)
-        }
-        reached = found.pop(("rate",))
-        assert reached < 1.05
-        if reached > slowest:
-            break
-    assert reached > slowest
+    done = launcher.run("-np", "2", "--link", rate, "--", "python", "-c", TRANSFER, str(size))
+    found = {
+        tuple(line[:-1]) if line[0] == "rate" else tuple(line[:2]): line[2:] or line[1]
+        for line in lines(done)
+    }
+    # Headers take 4 to 5 %; the rest is what a burst and a busy machine's timer may do.
+    assert 0.85 < found.pop(("rate",)) < 1.05
     sender, receiver = found["traffic", 0], found["traffic", 1]
     assert 1.0 <= sender[0] < 1.10
     assert 1.0 <= receiver[1] < 1.10

@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thread_ranks import ThreadRank, on_thread_ranks
-from torch import nn
-from training import assert_same, laplace, loss_of, lossless, perceptron, sgd, weights
+from training import Weights, assert_same, laplace, loss_of, lossless, perceptron, sgd, weights
 
 import gradsieve_hvd
 from gradsieve_hvd.choice.costs import WorkRates
@@ -57,20 +56,6 @@ def script(rank: ThreadRank, paths: list[str], **how: Any) -> Scripted | None:
 
     changes.agree = agree_and_follow
     return scripted
-
-
-class Weights(nn.Module):
-    """Three tensors to be compressed, and one that is not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tensors = nn.ParameterList(
-            nn.Parameter(torch.zeros(shape)) for shape in ((40, 30), (500,), (7,), (60, 20))
-        )
-
-    def backward(self, gradients: list[torch.Tensor]) -> None:
-        pairs = zip(self.tensors, gradients, strict=True)
-        torch.stack([(tensor * gradient).sum() for tensor, gradient in pairs]).sum().backward()
 
 
 def given_applied_waiting(rank: ThreadRank, paths: list[str], seed: int, frozen_from: int | None) -> Any:

@@ -9,26 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thread_ranks import ThreadRank, on_thread_ranks
-from torch import nn
+from training import Weights
 
 import gradsieve_hvd
 
 EXCHANGES = ("allgather", "ring", "scatter")
-
-
-class Weights(nn.Module):
-    """Three tensors to be compressed, in buckets of their own, and one that is not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tensors = nn.ParameterList(
-            nn.Parameter(torch.zeros(shape)) for shape in ((40, 30), (500,), (7,), (60, 20))
-        )
-
-    def backward(self, gradients: list[torch.Tensor]) -> None:
-        """Give every tensor its gradient, by a backward pass."""
-        pairs = zip(self.tensors, gradients, strict=True)
-        torch.stack([(tensor * gradient).sum() for tensor, gradient in pairs]).sum().backward()
 
 
 def train(
