@@ -14,6 +14,7 @@ from gradsieve.kernels.magnitude import all_finite
 from gradsieve.policies import Decision, Outcome
 from gradsieve.policies import state as saved
 from gradsieve.policies.energy import kept_energy_gain
+from gradsieve.residual import ErrorFeedback
 from gradsieve.selection import Selector
 from gradsieve.sparse_gradient import SparseGradient
 
@@ -24,7 +25,7 @@ class LayerCompressor:
     How much is for the caller to say, by a decision, and how the entries travel: `gradsieve.encode_rounded`
     makes them a payload.
 
-    selector: what chooses entries; None makes the configuration's own.
+    selector, residual: what chooses entries, and what keeps the others; None makes the configuration's own.
 
     feedback: what keeps the residual.
     outcome: what became of the last decision; None if nothing was selected (a refusal, an abstention).
@@ -38,9 +39,10 @@ class LayerCompressor:
         device: torch.device | str = "cpu",
         name: str = "tensor",
         selector: Selector | None = None,
+        residual: ErrorFeedback | None = None,
     ) -> None:
         self._selector = selector or config.selector()
-        self.feedback = config.feedback(elements, device)
+        self.feedback = residual or config.feedback(elements, device)
         self._elements = elements
         self._device = device
         self._name = name

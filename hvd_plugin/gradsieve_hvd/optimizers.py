@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from gradsieve.errors import ConfigurationError
 
@@ -12,7 +14,9 @@ from .dropin.compressor import adapter_of
 from .engine import checkpoint
 from .engine.reducer import Reducer
 from .engine.statistics import StepStatistics
+from .optimizer.local import LocalMemory, LocalRounds
 from .optimizer.synchronizer import Synchronizer
+from .transport.messages import Messages
 
 
 def statistics(optimizer: Any) -> StepStatistics:
@@ -30,12 +34,13 @@ def state_dict(optimizer: Any) -> dict[str, Any]:
     """Return this rank's residuals, thresholds, velocities and policy as of the last completed step, for
     ``torch.save`` into a file per rank.
 
-    Residuals are in unscaled gradient units. The tensors are copies.
+    Residuals are in unscaled gradient units; with ``mode="local"`` they are of weights. The tensors are
+    copies.
 
     Raises:
-        ConfigurationError: the optimizer has no gradsieve compressor.
+        ConfigurationError: the optimizer has no gradsieve compressor, or it is within a round of local steps.
     """
-    return checkpoint.state_of(reducer_of(optimizer))
+    return memory_of(optimizer).state()
 
 
 def load_state_dict(optimizer: Any, state: dict[str, Any]) -> None:
@@ -49,8 +54,8 @@ def load_state_dict(optimizer: Any, state: dict[str, Any]) -> None:
         ConfigurationError: the state is of another version, or does not fit the model or the compressor;
             nothing was changed.
     """
-    reducer = reducer_of(optimizer)
-    checkpoint.prepare(reducer, state, checkpoint.is_of_this_rank(reducer, state))()
+    memory = memory_of(optimizer)
+    memory.prepare(state, checkpoint.is_of_this_rank(memory.messages, state))()
 
 
 def reducer_of(optimizer: Any) -> Reducer:
@@ -60,19 +65,20 @@ def reducer_of(optimizer: Any) -> Reducer:
         ConfigurationError: the optimizer has no gradsieve compressor.
     """
     reducer = find_reducer(optimizer)
+    if reducer is None and find_rounds(optimizer) is not None:
+        raise ConfigurationError("mode='local' exchanges no gradients; optimizer.stats() tells of its rounds")
     if reducer is None:
-        raise ConfigurationError(
-            "this optimizer is no hvd.DistributedOptimizer with a gradsieve compressor, nor a "
-            "gradsieve_hvd.DistributedOptimizer, nor a gradsieve_hvd.DdpState"
-        )
+        raise _not_ours()
     return reducer
 
 
 def restart(optimizer: Any) -> None:
     """Have an optimizer that compresses go on among ranks that may be others than before; all call it."""
-    synchronizer = getattr(optimizer, "synchronizer", None)
+    synchronizer, rounds = getattr(optimizer, "synchronizer", None), find_rounds(optimizer)
     reducer = find_reducer(optimizer)
-    if isinstance(synchronizer, Synchronizer):
+    if rounds is not None:
+        rounds.restart()
+    elif isinstance(synchronizer, Synchronizer):
         synchronizer.restart()
     elif reducer is not None:
         reducer.restart()
@@ -87,3 +93,85 @@ def find_reducer(optimizer: Any) -> Reducer | None:
         return synchronizer.reducer
     adapter = adapter_of(optimizer)
     return None if adapter is None else adapter.reducer
+
+
+def find_rounds(optimizer: Any) -> LocalRounds | None:
+    """Return what gradsieve keeps for an optimizer in mode "local"; None if it is not one."""
+    rounds = getattr(optimizer, "local_rounds", None)
+    return rounds if isinstance(rounds, LocalRounds) else None
+
+
+class Memory(Protocol):
+    """What an optimizer remembers beside the user's own state, whatever its mode.
+
+    messages: among the ranks.
+    """
+
+    @property
+    def messages(self) -> Messages:
+        """See above."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return it as of the last completed step, for a file per rank."""
+        ...
+
+    def prepare(self, state: Mapping[str, Any], residuals: bool) -> Callable[[], None]:
+        """Check a state and return what takes it over, with or without residuals."""
+        ...
+
+    def owed(self) -> float:
+        """Return the L2 norm of all that waits in this rank's residuals."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReducerMemory:
+    """`Memory` of an optimizer that exchanges gradients."""
+
+    reducer: Reducer
+
+    @property
+    def messages(self) -> Messages:
+        """See `Memory`."""
+        return self.reducer.messages
+
+    def state(self) -> dict[str, Any]:
+        """See `checkpoint.state_of`."""
+        return checkpoint.state_of(self.reducer)
+
+    def prepare(self, state: Mapping[str, Any], residuals: bool) -> Callable[[], None]:
+        """See `checkpoint.prepare`."""
+        return checkpoint.prepare(self.reducer, state, residuals)
+
+    def owed(self) -> float:
+        """See `Memory`."""
+        states = self.reducer.states.values()
+        return math.hypot(*(each.compressor.waiting() for each in states if each.compressor is not None))
+
+
+def find_memory(optimizer: Any) -> Memory | None:
+    """Return what an optimizer remembers; None if it does not compress."""
+    rounds, reducer = find_rounds(optimizer), find_reducer(optimizer)
+    if rounds is not None:
+        return LocalMemory(rounds)
+    return None if reducer is None else ReducerMemory(reducer)
+
+
+def memory_of(optimizer: Any) -> Memory:
+    """Return what an optimizer remembers.
+
+    Raises:
+        ConfigurationError: it does not compress.
+    """
+    memory = find_memory(optimizer)
+    if memory is None:
+        raise _not_ours()
+    return memory
+
+
+def _not_ours() -> ConfigurationError:
+    return ConfigurationError(
+        "this optimizer is no hvd.DistributedOptimizer with a gradsieve compressor, nor a "
+        "gradsieve_hvd.DistributedOptimizer, nor a gradsieve_hvd.DdpState"
+    )

@@ -20,11 +20,12 @@ from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 from gradsieve.parameter_names import matching
 from gradsieve.policies import state as saved
+from gradsieve_hvd.transport.messages import Messages
 
 from .parameters import ParameterState
 from .reducer import Reducer
 
-_VERSION = 2
+VERSION = 2
 
 
 def state_of(reducer: Reducer) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def state_of(reducer: Reducer) -> dict[str, Any]:
     Residuals are in unscaled gradient units. The tensors are copies.
     """
     return {
-        "version": _VERSION,
+        "version": VERSION,
         "rank": reducer.messages.rank,
         "size": reducer.messages.size,
         "step": reducer.step,
@@ -66,12 +67,12 @@ def prepare(reducer: Reducer, state: Mapping[str, Any], residuals: bool) -> Call
     Raises:
         ConfigurationError: the state is of another version, or does not fit the model or the settings.
     """
-    _check_version(state)
+    require_version(state)
     policy = reducer.new_policy()
     step, dense = saved.count(state, "step"), saved.mapping(state, "dense")
     layers: Mapping[str, Any] = {}
     if residuals:
-        layers = _owing_as_much(saved.mapping(state, "layers"), _world_factor(reducer, state))
+        layers = owing_as_much(saved.mapping(state, "layers"), _world_factor(reducer, state))
         policy.load_state_dict(dict(saved.mapping(state, "policy")))
     for name, velocity in dense.items():
         with _naming(name):
@@ -108,7 +109,7 @@ def _world_factor(reducer: Reducer, state: Mapping[str, Any]) -> float:
     return reducer.messages.size / max(saved.count(state, "size"), 1)
 
 
-def _owing_as_much(layers: Mapping[str, Any], factor: float) -> Mapping[str, Any]:
+def owing_as_much(layers: Mapping[str, Any], factor: float) -> Mapping[str, Any]:
     """Return states of layers with residuals multiplied; what is not one is left for others to refuse."""
     if factor == 1.0:
         return layers
@@ -134,25 +135,32 @@ def _naming(name: str) -> Iterator[None]:
         raise ConfigurationError(f"state of '{name}': {error}") from error
 
 
-def _check_version(state: Mapping[str, Any]) -> None:
+def require_version(state: Mapping[str, Any]) -> None:
+    """Check that a state was saved by a release that writes as this one does.
+
+    Raises:
+        ConfigurationError: it was not.
+    """
     if not isinstance(state, Mapping):
         raise ConfigurationError(f"residual state: found {type(state).__name__}, expected a dictionary")
     version = state.get("version")
-    if not is_count(version, 0) or version != _VERSION:
-        raise ConfigurationError(f"residual state has version {version!r}, this gradsieve reads {_VERSION}")
+    if not is_count(version, 0) or version != VERSION:
+        raise ConfigurationError(f"residual state has version {version!r}, this gradsieve reads {VERSION}")
 
 
-def is_of_this_rank(reducer: Reducer, state: Mapping[str, Any]) -> bool:
+def is_of_this_rank(messages: Messages, state: Mapping[str, Any]) -> bool:
     """Whether this rank of a job of this size saved the state; warns if not.
+
+    messages: among the job's ranks.
 
     Raises:
         ConfigurationError: it is of another version, or says what cannot be.
     """
-    _check_version(state)
+    require_version(state)
     saved_by = (saved.count(state, "rank"), saved.count(state, "size"))
     if saved_by[0] >= saved_by[1]:
         raise ConfigurationError(f"residual state was saved by rank {saved_by[0]} of {saved_by[1]}")
-    here = (reducer.messages.rank, reducer.messages.size)
+    here = (messages.rank, messages.size)
     if saved_by != here:
         warnings.warn(
             f"residuals were saved by rank {saved_by[0]} of {saved_by[1]} and are loaded by rank {here[0]} "

@@ -8,28 +8,18 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from gradsieve import Steering
 from gradsieve_hvd.control.plan import has_coordinator
 from gradsieve_hvd.engine.compression_argument import settings_from
 from gradsieve_hvd.engine.settings import Settings
-from gradsieve_hvd.engine.supported import require_no_double_momentum
 from gradsieve_hvd.engine.tensors import require_known_dtype
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.choose import choose_transport
 
-from .arguments import (
-    group_numbers,
-    is_average,
-    named_from,
-    require_passes,
-    require_plain,
-    require_predivide_factor,
-)
+from .arguments import is_average, named_from, require_passes, require_plain, require_predivide_factor
 from .elastic_ranks import ElasticRanks, is_elastic
-from .methods import METHODS, derived
-from .momentum import TakenOverMomentum, is_to_be_taken_over
-from .paths import ExchangeName, path_named
-from .synchronizer import Synchronizer
+from .modes import optimizer_of
+from .paths import ExchangeName
+from .request import Request
 
 
 def DistributedOptimizer(  # noqa: N802 - Horovod's name
@@ -47,6 +37,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     rank: int | None = None,
     momentum_correction: bool = True,
     transport: Transport | None = None,
+    mode: str = "synchronous",
+    **mode_settings: Any,
 ) -> Any:
     """Return ``optimizer`` as one that applies the mean of all ranks' gradients.
 
@@ -81,6 +73,9 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         transport: to the other ranks, for this optimizer alone; None for the best one among Horovod's ranks
             (see `choose_transport`), which all of them choose together: here, or under ``hvd.elastic`` in
             the first round, and again in the first one after `TrainingState.restore`.
+        mode: when gradients become new weights (docs/modes.md). "synchronous": at every step, all ranks'.
+            "local": every rank steps by itself, and all exchange what has become of their weights.
+        mode_settings: of the mode. "local": see `gradsieve_hvd.optimizer.local.local`.
 
     Raises:
         ConfigurationError: a setting is not allowed, parameters are not named, or momentum would be applied
@@ -88,45 +83,27 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     """
     require_plain(optimizer)
     require_passes(backward_passes_per_step)
-    path = path_named(exchange, rank)
-    settings = path.applied_to(settings_from(compression))
     named = named_from(optimizer, named_parameters)
-    group_of = group_numbers(groups, named)
     for name, parameter in named:
         require_known_dtype(name, parameter.dtype)
-    require_no_double_momentum(optimizer, settings.config)
     averages = is_average(op)
     require_predivide_factor(gradient_predivide_factor, averages=averages)
-    used = transport or _to_horovods_ranks(process_set, settings.timeout_seconds)
-    first = used.unconnected() if isinstance(used, ElasticRanks) else used
-    made: Any = object.__new__(derived(type(optimizer)))
-    # A scheduler puts a step of its own onto an optimizer, which is not to hide ours.
-    made.__dict__.update({key: value for key, value in vars(optimizer).items() if key not in METHODS})
-    wants = momentum_correction and path.sparse is not None
-    takes_over = wants and is_to_be_taken_over(optimizer, settings.config, first.rank)
-    made.should_synchronize = True
-    made.synchronizer = Synchronizer(
-        named,
-        settings,
-        used,
-        path,
-        averages=averages,
+    request = Request(
+        optimizer=optimizer,
+        named=named,
+        compression=None if compression is None else settings_from(compression),
         passes=backward_passes_per_step,
-        sparse_as_dense=sparse_as_dense,
-        compared={
-            "op": "Average" if averages else "Sum",
-            "exchange": exchange,
-            "rank": path.rank,
-            "momentum_correction": takes_over,
-            "gradient_predivide_factor": gradient_predivide_factor,
-            "groups": group_of,
-        },
-        group_of=group_of,
+        averages=averages,
         predivide=gradient_predivide_factor,
-        momentum=TakenOverMomentum(made) if takes_over else None,
-        steering=Steering() if transport is None and process_set is None and has_coordinator() else None,
+        groups=groups,
+        sparse_as_dense=sparse_as_dense,
+        exchange=exchange,
+        rank=rank,
+        momentum_correction=momentum_correction,
+        ranks=lambda timeout: transport or _to_horovods_ranks(process_set, timeout),
+        steered=transport is None and process_set is None and has_coordinator(),
     )
-    return made
+    return optimizer_of(mode, request, mode_settings)
 
 
 def _to_horovods_ranks(process_set: Any, timeout: float) -> Transport | ElasticRanks:

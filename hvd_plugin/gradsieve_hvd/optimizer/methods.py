@@ -12,7 +12,8 @@ from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.engine.supported import refuse_closure
 
-from .arguments import HOROVODS_MODULE, require_passes
+from .arguments import require_passes
+from .derived_class import with_methods
 from .joined_rank import join
 from .stats import OptimizerStats
 from .synchronizer import Synchronizer
@@ -152,10 +153,5 @@ DistributedMethods.step.hooked = True  # type: ignore[attr-defined]
 
 
 def derived(plain: type[torch.optim.Optimizer]) -> type:
-    """Return a class with `DistributedMethods` directly above ``plain``.
-
-    It says that it is Horovod's: then ``hvd.broadcast_optimizer_state()`` initialises state by the step of
-    the class below, rather than by one that would wait for all ranks.
-    """
-    methods = {name: vars(DistributedMethods)[name] for name in METHODS}
-    return type(plain.__name__, (plain,), {**methods, "__module__": HOROVODS_MODULE})
+    """Return a class with `DistributedMethods` directly above ``plain``; see `with_methods`."""
+    return with_methods(plain, DistributedMethods, METHODS)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from gradsieve.errors import ConfigurationError
 from gradsieve.parameter_names import matching
-from gradsieve_hvd.engine import checkpoint
-from gradsieve_hvd.optimizers import find_reducer, restart
+from gradsieve_hvd.optimizers import find_memory, restart
 from gradsieve_hvd.training_state import random_state
 
 _OWN_OF_COMPRESSOR = ("rank", "size", "layers", "policy")
@@ -40,8 +38,8 @@ class Training:
 
     def capture(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the common and the own part; their tensors may be the live ones, not copies."""
-        reducer = find_reducer(self.optimizer)
-        compressor = {} if reducer is None else checkpoint.state_of(reducer)
+        memory = find_memory(self.optimizer)
+        compressor = {} if memory is None else memory.state()
         own = {field: compressor.pop(field) for field in _OWN_OF_COMPRESSOR if field in compressor}
         shared = {
             "model": self.model.state_dict(),
@@ -61,8 +59,8 @@ class Training:
         """
         self._check(shared)
         compressor = {**shared["compressor"], **(own or {}).get("compressor", {})}
-        reducer = find_reducer(self.optimizer) if shared["compressor"] else None
-        take_over = None if reducer is None else checkpoint.prepare(reducer, compressor, own is not None)
+        memory = find_memory(self.optimizer) if shared["compressor"] else None
+        take_over = None if memory is None else memory.prepare(compressor, own is not None)
         self.model.load_state_dict(_named_as(shared["model"], self.model.state_dict()))
         self.optimizer.load_state_dict(shared["optimizer"])
         for name, other in self.others.items():
@@ -80,9 +78,8 @@ class Training:
 
     def owed(self) -> float:
         """Return the L2 norm of all that waits in this rank's residuals."""
-        reducer = find_reducer(self.optimizer)
-        states = [] if reducer is None else reducer.states.values()
-        return math.hypot(*(each.compressor.waiting() for each in states if each.compressor is not None))
+        memory = find_memory(self.optimizer)
+        return 0.0 if memory is None else memory.owed()
 
     def _check(self, shared: dict[str, Any]) -> None:
         for field, mine in (("others", self.others), ("values", self.values)):
@@ -93,7 +90,7 @@ class Training:
                     "the commit and this TrainingState differ in what they hold beside model and optimizer: "
                     f"{names}. Give it the same keyword arguments."
                 )
-        if bool(shared["compressor"]) == (find_reducer(self.optimizer) is None):
+        if bool(shared["compressor"]) == (find_memory(self.optimizer) is None):
             raise ConfigurationError(
                 "the commit was made with a gradsieve compressor and this training has none, or conversely. "
                 "Start with the same compression, or remove the commits."

@@ -1,0 +1,58 @@
+"""``mode="synchronous"``: at every step all ranks apply the mean of all ranks' gradients (BSP)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradsieve import Steering
+from gradsieve_hvd.engine.compression_argument import settings_from
+from gradsieve_hvd.engine.supported import require_no_double_momentum
+
+from .arguments import group_numbers
+from .derived_class import sharing_all_with
+from .elastic_ranks import ElasticRanks
+from .methods import METHODS, derived
+from .momentum import TakenOverMomentum, is_to_be_taken_over
+from .paths import path_named
+from .request import Request
+from .synchronizer import Synchronizer
+
+
+def synchronous(request: Request) -> Any:
+    """Return an optimizer that sums gradients as backward produces them; see `DistributedOptimizer`.
+
+    Raises:
+        ConfigurationError: a setting is not allowed, or momentum would be applied twice.
+    """
+    path = path_named(request.exchange, request.rank)
+    settings = path.applied_to(settings_from(request.compression))
+    group_of = group_numbers(request.groups, request.named)
+    require_no_double_momentum(request.optimizer, settings.config)
+    used = request.ranks(settings.timeout_seconds)
+    first = used.unconnected() if isinstance(used, ElasticRanks) else used
+    made = sharing_all_with(request.optimizer, derived(type(request.optimizer)), METHODS)
+    wants = request.momentum_correction and path.sparse is not None
+    takes_over = wants and is_to_be_taken_over(request.optimizer, settings.config, first.rank)
+    made.should_synchronize = True
+    made.synchronizer = Synchronizer(
+        request.named,
+        settings,
+        used,
+        path,
+        averages=request.averages,
+        passes=request.passes,
+        sparse_as_dense=request.sparse_as_dense,
+        compared={
+            "op": "Average" if request.averages else "Sum",
+            "exchange": request.exchange,
+            "rank": path.rank,
+            "momentum_correction": takes_over,
+            "gradient_predivide_factor": request.predivide,
+            "groups": group_of,
+        },
+        group_of=group_of,
+        predivide=request.predivide,
+        momentum=TakenOverMomentum(made) if takes_over else None,
+        steering=Steering() if request.steered else None,
+    )
+    return made
