@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from gradsieve_hvd.dropin.job_compression import job_compression
     from gradsieve_hvd.engine.statistics import StepStatistics
     from gradsieve_hvd.optimizer.distributed_optimizer import DistributedOptimizer
+    from gradsieve_hvd.optimizer.sampling import DynamicSampler
     from gradsieve_hvd.optimizers import load_state_dict, state_dict, statistics
     from gradsieve_hvd.training_state import TrainingState
 
@@ -76,6 +77,7 @@ _HOMES = {
     "gradsieve_hvd.dropin.job_compression": ("job_compression",),
     "gradsieve_hvd.engine.statistics": ("StepStatistics",),
     "gradsieve_hvd.optimizer.distributed_optimizer": ("DistributedOptimizer",),
+    "gradsieve_hvd.optimizer.sampling": ("DynamicSampler",),
     "gradsieve_hvd.optimizers": (
         "load_state_dict",
         "state_dict",
@@ -92,6 +94,7 @@ __all__ = [
     "DdpState",
     "DensityWarmup",
     "DistributedOptimizer",
+    "DynamicSampler",
     "ExchangeError",
     "GradsieveError",
     "HighDensityWarning",

@@ -57,9 +57,9 @@ class Reducer:
     observers: are told what happens. counter: of bytes. states: by name, from their first gradients on.
     step: optimizer steps that were really taken, the clock of density warm-up, equal on all ranks. number:
     tells optimizers apart, the same on all ranks; None until they have agreed on it. compared: whether they
-    have compared their settings. abstains: whether this rank takes part with nothing, and does not update its
-    weights. uneven: whether some rank does so in this round. measures_energy: whether this round's selections
-    are to be. unapplied: whether some gradient was exchanged
+    have compared their settings. weight: of this rank's gradients in the sum. abstains: whether this rank
+    takes part with nothing, and does not update its weights. uneven: whether some rank does so in this round.
+    measures_energy: whether this round's selections are to be. unapplied: whether some gradient was exchanged
     and the optimizer has not stepped since.
     """
 
@@ -82,6 +82,7 @@ class Reducer:
         self.step = 0
         self.number: int | None = None
         self.compared = False
+        self.weight = 1.0
         self.abstains = self.uneven = self.measures_energy = False
         self.unapplied = False
         self.nonfinite = NonFiniteLog()

@@ -84,13 +84,14 @@ class TensorReduction:
         return sent
 
     def _begin_compressed(self, state: ParameterState, gradient: Tensor) -> float | None:
-        """Return what takes the loss scale out of a gradient and clips it; None if nothing is sent of it."""
+        """Return the factor that unscales, clips and weighs a gradient; None if nothing is sent of it."""
         own_memory(gradient)
         state.phase, state.scale = Phase.IN_FLIGHT, self._reducer.settings.loss_scale()
         if self._abstains(state):
             self._reducer.clipping.abstain(gradient.numel())
             return None
-        return self._reducer.clipping.factor(state.name, gradient) / state.scale
+        factor = self._reducer.clipping.factor(state.name, gradient) * self._reducer.weight
+        return factor / state.scale
 
     def _submitted_sparse(
         self, state: ParameterState, layer: CompressedLayer, gradient: Tensor, payload_bytes: int
@@ -103,7 +104,7 @@ class TensorReduction:
         self._reducer.observers.submitted(sent)
 
     def begin_dense(self, state: ParameterState, gradient: Tensor) -> float:
-        """Return the factor that clips a gradient that travels dense; a frozen parameter's is set to zero."""
+        """Return the factor that clips and weighs a gradient that travels dense; if frozen, it is zeroed."""
         own_memory(gradient)
         state.phase = Phase.IN_FLIGHT
         if self._abstains(state):
@@ -113,7 +114,7 @@ class TensorReduction:
         state.scale = 1.0 if state.velocity is None else self._reducer.settings.loss_scale()
         factor = self._reducer.clipping.factor(state.name, gradient)
         self._reducer.observers.submitted(Submitted(state.name, gradient.numel() * gradient.element_size()))
-        return factor
+        return factor * self._reducer.weight
 
     def _abstains(self, state: ParameterState) -> bool:
         return state.frozen or self._reducer.abstains

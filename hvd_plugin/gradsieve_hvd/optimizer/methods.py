@@ -15,6 +15,7 @@ from gradsieve_hvd.engine.supported import refuse_closure
 from .arguments import require_passes
 from .derived_class import with_methods
 from .joined_rank import join
+from .sampling import BatchCounter
 from .stats import OptimizerStats
 from .synchronizer import Synchronizer
 
@@ -88,6 +89,23 @@ class DistributedMethods(torch.optim.Optimizer):
         """Return what this rank sent in the last round, and where its time went; see `Insight.stats`."""
         return self.synchronizer.insight.stats()
 
+    @property
+    def batches(self) -> BatchCounter:
+        """The batches that a `DynamicSampler` deals by."""
+        return self.synchronizer.batches
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The ranks' shares of the next batch, in batches of ``batch_size``; 1 unless mode is "balanced"."""
+        return self.batches.shares(self.batches.taken)
+
+    @property
+    def samples_seen(self) -> int | None:
+        """Samples of all ranks that have become weights, each time it was used; None without a
+        `DynamicSampler`.
+        """
+        return self.synchronizer.batches.samples_seen
+
     def restart(self) -> None:
         """Go on among ranks that may be others than before; see `Synchronizer.restart`.
 
@@ -138,9 +156,12 @@ class DistributedMethods(torch.optim.Optimizer):
 
 METHODS = (
     "add_param_group",
+    "batches",
     "explain",
     "join",
     "restart",
+    "samples_seen",
+    "shares",
     "set_backward_passes_per_step",
     "skip_synchronize",
     "stats",

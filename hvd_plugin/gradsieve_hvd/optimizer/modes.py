@@ -9,11 +9,14 @@ from typing import Any
 
 from gradsieve.errors import ConfigurationError
 
+from .balanced import balanced
 from .local import local
 from .request import Request
 from .synchronous import synchronous
 
-MODES: Mapping[str, Callable[..., Any]] = MappingProxyType({"synchronous": synchronous, "local": local})
+MODES: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {"synchronous": synchronous, "balanced": balanced, "local": local}
+)
 """By name. Each takes a `Request`, and by keyword the settings that are its own."""
 
 

@@ -35,6 +35,7 @@ from .path_changes import PathChanges
 from .paths import Path
 from .plan import BucketPlan, expected_order
 from .round_clock import RoundClock
+from .sampling import Balance, BatchCounter
 
 
 class Synchronizer:
@@ -61,7 +62,8 @@ class Synchronizer:
             job that has one; else None.
 
     named: all parameters. joining: who has joined. reducer: the step's state. insight: what is known of
-    rounds. in_round: whether gradients are being exchanged.
+    rounds. in_round: whether gradients are being exchanged. batches: that rounds have used. balance: weighs
+    gradients by samples; None if they are not.
     """
 
     def __init__(
@@ -111,6 +113,8 @@ class Synchronizer:
             changes = PathChanges(self._plan, self.reducer, self._connection.submit, self._clock)
         self.insight = Insight(self.reducer, compared["exchange"], self._clock, changes)
         self.in_round = False
+        self.batches = BatchCounter(self.reducer.messages.rank, self.reducer.messages.size)
+        self.balance: Balance | None = None
 
     def _new_state(
         self, name: str, parameter: Parameter, config: CompressionConfig, policy: Policy
@@ -191,12 +195,15 @@ class Synchronizer:
         self._plan.extend(expected_order(new))
         if self._momentum is not None:
             self._momentum.begin_round(1 if self.reducer.averages else self.reducer.messages.size)
+        if self.balance is not None:
+            self.reducer.weight = self.balance.weight()
         self.reducer.begin_round()
         self.insight.begin_round()
         self.in_round = True
 
     def _skip(self) -> None:
         self.joining.tell(taken=False)
+        self.batches.gave_up()
         self.reducer.skip()
 
     # -- synchronize --
@@ -214,6 +221,8 @@ class Synchronizer:
         again = not self.in_round and self.reducer.unapplied and not self.joining.joined
         if again and (self.joining.absent or not self.reducer.gradients_are_new()):
             return
+        if self.balance is not None:
+            self.balance.computed()
         try:
             self._begin_round()
             missing = self._gradients.missing()
@@ -229,6 +238,9 @@ class Synchronizer:
             self.reducer.uneven = bool(self.joining.absent)
             self._plan.freeze(expected_order(self._hooks.reduced()), self.reducer.messages)
             self.insight.end_round(self._launches.launched, learns=not self.joining.absent)
+            self.batches.took(self._hooks.passes)
+            if self.balance is not None:
+                self.balance.end_step(self._connection.messages)
         except BaseException:
             self._clock.broken_off()
             self._end_round()
@@ -260,6 +272,7 @@ class Synchronizer:
         if self.reducer.exchanged():
             self.joining.tell(taken=True)
             self.reducer.commit()
+            self.batches.applied()
             self._agreement.after_step()
 
     def _end_round(self) -> None:

@@ -24,6 +24,16 @@ def synchronous(request: Request) -> Any:
     Raises:
         ConfigurationError: a setting is not allowed, or momentum would be applied twice.
     """
+    return synchronous_as(request, mode="synchronous")
+
+
+def synchronous_as(request: Request, **mode: Any) -> Any:
+    """Return such an optimizer for a mode that builds on it; ``mode``: its name and its settings, which ranks
+    compare, JSON-able.
+
+    Raises:
+        ConfigurationError: a setting is not allowed, or momentum would be applied twice.
+    """
     path = path_named(request.exchange, request.rank)
     settings = path.applied_to(settings_from(request.compression))
     group_of = group_numbers(request.groups, request.named)
@@ -49,6 +59,7 @@ def synchronous(request: Request) -> Any:
             "momentum_correction": takes_over,
             "gradient_predivide_factor": request.predivide,
             "groups": group_of,
+            **mode,
         },
         group_of=group_of,
         predivide=request.predivide,

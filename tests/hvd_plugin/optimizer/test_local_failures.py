@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 from local_ranks import local, sparse, train, waiting
-from thread_ranks import ThreadRank, on_thread_ranks
+from thread_ranks import ThreadRank
 from torch import nn
-from training import assert_same, loss_of, weights
+from training import assert_same, loss_of, perceptron, weights
 
 import gradsieve_hvd
 from gradsieve.errors import ConfigurationError, ExchangeError, NonFiniteGradient, RankMismatch
+from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
 
 def refused(rank: ThreadRank, error: type[Exception], said: str, *, steps: int = 3) -> None:
@@ -23,6 +24,16 @@ def refused(rank: ThreadRank, error: type[Exception], said: str, *, steps: int =
         train(rank, steps, first=100)
     assert_same(weights(rank.model), before)
     assert_same(waiting(rank), residuals)
+
+
+def own_rank(transport: Any, **settings: Any) -> ThreadRank:
+    """Return a rank with an optimizer of its own settings."""
+    model = perceptron()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = gradsieve_hvd.DistributedOptimizer(
+        plain, model.named_parameters(), transport=transport, **settings
+    )
+    return ThreadRank(transport.rank, transport.size, model, optimizer, transport)
 
 
 @pytest.mark.parametrize("step", [0, 2])
@@ -89,23 +100,24 @@ def test_the_state_of_an_optimizer_is_spared_a_gradient_that_is_not_finite():
     ],
 )
 def test_ranks_with_other_settings_are_told_before_the_first_step(settings, said):
-    def work(rank: ThreadRank) -> None:
-        plain = torch.optim.SGD(rank.model.parameters(), lr=0.1)
-        own = {"mode": "local", "compression": sparse(), **{k: v[rank.rank] for k, v in settings.items()}}
-        optimizer = gradsieve_hvd.DistributedOptimizer(
-            plain, rank.model.named_parameters(), transport=rank.transport, **own
-        )
+    def work(transport: ThreadTransport) -> None:
+        own = {
+            "mode": "local",
+            "compression": sparse(),
+            **{k: v[transport.rank] for k, v in settings.items()},
+        }
+        rank = own_rank(transport, **own)
         before = weights(rank.model)
 
         def step() -> None:
             loss_of(rank.model, 0, rank.rank).backward()
-            optimizer.step()
+            rank.optimizer.step()
 
         with pytest.raises(RankMismatch, match=said):
             step()
         assert_same(weights(rank.model), before)
 
-    on_thread_ranks(2, work)
+    run_ranks(2, work)
 
 
 def test_a_rank_that_synchronizes_alone_is_told_to_all():
@@ -153,22 +165,15 @@ class Breaking:
 
 
 def test_a_corrupted_payload_is_told_to_all_and_nothing_is_applied_anywhere():
-    def work(rank: ThreadRank) -> Any:
-        transport = Breaking(rank.transport)
-        rank.optimizer = gradsieve_hvd.DistributedOptimizer(
-            torch.optim.SGD(rank.model.parameters(), lr=0.1),
-            rank.model.named_parameters(),
-            sparse(),
-            transport=transport,
-            mode="local",
-            local_steps=3,
-        )
+    def work(plain: ThreadTransport) -> Any:
+        transport = Breaking(plain)
+        rank = own_rank(transport, compression=sparse(), mode="local", local_steps=3)
         train(rank, 3)
         transport.breaks = rank.rank == 1
         refused(rank, ExchangeError, "applied, on no rank: rank 1: .*checksum")
         return train(rank, 3, first=10)
 
-    results = on_thread_ranks(3, work)
+    results = run_ranks(3, work)
     assert_same(results[0], results[1])
     assert_same(results[0], results[2])
 
@@ -195,7 +200,7 @@ def test_a_rank_that_stays_away_is_an_error_on_the_others_in_time():
         ({"bound": 3}, "bound=3 is not known; mode='local' takes local_steps=, residual_decay="),
         ({"exchange": "ring"}, "leave out exchange='ring'"),
         ({"op": "sum"}, "leave out op=Sum"),
-        ({"mode": "lokal"}, "mode='lokal': known are 'synchronous', 'local'"),
+        ({"mode": "lokal"}, "mode='lokal': known are 'synchronous', 'balanced', 'local'"),
         ({"mode": "synchronous", "local_steps": 3}, "'synchronous' takes no settings of its own"),
         ({"compression": gradsieve_hvd.Compression.layered()}, "cannot be used with Compression.layered"),
         ({"compression": sparse(clip_norm=1.0)}, "cannot be used with clip_norm"),

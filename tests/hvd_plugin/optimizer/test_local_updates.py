@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from committed import folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_ranks import adamw, local, sparse, train, waiting
@@ -16,7 +18,7 @@ from torch import nn
 from training import Weights, assert_equal_on_all_ranks, assert_same, loss_of, perceptron, weights
 
 import gradsieve_hvd
-from gradsieve.errors import ConfigurationError
+from gradsieve.errors import ConfigurationError, StateError
 
 
 @settings(max_examples=20, deadline=None)
@@ -190,6 +192,61 @@ def test_what_was_sent_and_when_can_be_asked():
     assert "mode='local', 1 of 3 local steps into round 3" in said
 
 
+def test_samples_are_seen_when_their_round_is_applied():
+    def work(rank: ThreadRank) -> Any:
+        sampler = gradsieve_hvd.DynamicSampler(range(80), rank.optimizer, 4)
+        seen = []
+        for step, batch in enumerate(sampler):
+            train(rank, 1, first=step)
+            seen.append(rank.optimizer.samples_seen)
+            assert len(batch) == 4
+        return seen
+
+    first, second = local(2, work)
+    assert first == second == [0, 0, 24, 24, 24, 48, 48, 48, 72, 72]
+
+
+class Training:
+    """A training in mode "local" with a sampler and commits; a new process in all but name."""
+
+    def __init__(self, hvd: Any, directory: Path, seed: int = 0) -> None:
+        self.hvd, self.model = hvd, perceptron(seed)
+        self.optimizer = gradsieve_hvd.DistributedOptimizer(
+            adamw(self.model), self.model.named_parameters(), sparse(), mode="local", local_steps=3
+        )
+        hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
+        self.sampler = gradsieve_hvd.DynamicSampler(range(48 * hvd.size()), self.optimizer, 4)
+        self.state = gradsieve_hvd.TrainingState(
+            self.model, self.optimizer, directory=directory, every=3, sampler=self.sampler
+        )
+
+    def train(self, until: int) -> tuple[list[torch.Tensor], list[int]]:
+        step, used = self.state.restore(), []
+        for batch in self.sampler:
+            used += batch
+            self.optimizer.zero_grad()
+            loss_of(self.model, step, self.hvd.rank()).backward()
+            self.optimizer.step()
+            step += 1
+            if step == until:
+                break
+            self.state.commit(step)
+        return weights(self.model), used
+
+
+@on_ranks
+def test_a_resumed_training_goes_on_bit_for_bit_with_the_samples_that_were_not_used(hvd: Any) -> None:
+    with folder(hvd) as directory:
+        whole, everything = Training(hvd, directory / "whole").train(12)
+        assert_equal_on_all_ranks(hvd, whole)
+        _, used = Training(hvd, directory / "parts").train(8)  # the last commit is after 6
+        resumed = Training(hvd, directory / "parts", seed=1)
+        after, rest = resumed.train(12)
+        assert_same(after, whole)
+        assert used[: 6 * 4] + rest == everything
+        assert resumed.optimizer.samples_seen == 12 * 4 * hvd.size()
+
+
 @on_ranks
 def test_local_steps_end_alike_on_real_ranks_and_a_commit_is_refused_within_a_round(hvd: Any) -> None:
     model = perceptron()
@@ -203,7 +260,13 @@ def test_local_steps_end_alike_on_real_ranks_and_a_commit_is_refused_within_a_ro
         optimizer.step()
     assert_equal_on_all_ranks(hvd, weights(model))
     optimizer.step()
-    with pytest.raises(ConfigurationError, match="within|after 1 of 3"):
-        gradsieve_hvd.state_dict(optimizer)
+    with folder(hvd) as directory:
+        state = gradsieve_hvd.TrainingState(model, optimizer, directory=directory)
+        with pytest.raises(ConfigurationError, match="after 1 of 3 local steps"):
+            gradsieve_hvd.state_dict(optimizer)
+        assert state.restore() == 0
+        optimizer.step()
+        with pytest.raises(StateError, match="after 1 of 3 local steps"):
+            state.commit(1)
     optimizer.finish()
     assert_equal_on_all_ranks(hvd, weights(model))

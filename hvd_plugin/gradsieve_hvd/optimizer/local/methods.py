@@ -10,6 +10,7 @@ import torch
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.optimizer.arguments import require_passes
+from gradsieve_hvd.optimizer.sampling import BatchCounter
 
 from .rounds import LocalRounds
 from .stats import LocalStats
@@ -81,6 +82,18 @@ class LocalMethods(torch.optim.Optimizer):
         """Return what this rank's last round sent, and where its time went."""
         return self.local_rounds.stats
 
+    @property
+    def batches(self) -> BatchCounter:
+        """The batches that a `DynamicSampler` deals by: one for each local step."""
+        return self.local_rounds.batches
+
+    @property
+    def samples_seen(self) -> int | None:
+        """Samples of all ranks in rounds that were applied, if all take the same steps; None without a
+        `DynamicSampler`.
+        """
+        return self.local_rounds.batches.samples_seen
+
     def restart(self) -> None:
         """Go on among ranks that may be others than before; see `LocalRounds.restart`."""
         self.local_rounds.restart()
@@ -91,26 +104,30 @@ class LocalMethods(torch.optim.Optimizer):
         Raises:
             ConfigurationError: within a round.
         """
+        self.local_rounds.require_between_rounds()
         super(type(self), self).add_param_group(param_group)
         i = len(self.param_groups) - 1
         for j, parameter in enumerate(self.param_groups[i]["params"]):
             self.local_rounds.add(f"added.{i}.{j}", parameter)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Accept a number of backward passes: gradients add up until ``step()`` in any case.
+        """Note how many batches a step uses; their gradients add up until ``step()`` in any case.
 
         Raises:
             ConfigurationError: it is not a number of passes.
         """
         require_passes(passes)
+        self.local_rounds.passes = passes
 
 
 METHODS = (
     "add_param_group",
+    "batches",
     "explain",
     "finish",
     "join",
     "restart",
+    "samples_seen",
     "set_backward_passes_per_step",
     "skip_synchronize",
     "stats",

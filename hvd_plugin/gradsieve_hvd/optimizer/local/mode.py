@@ -51,5 +51,5 @@ def local(
         request.optimizer, with_methods(type(request.optimizer), LocalMethods, METHODS), METHODS
     )
     ranks = request.ranks(settings.timeout_seconds)
-    made.local_rounds = LocalRounds(request.named, settings, rules, ranks, {})
+    made.local_rounds = LocalRounds(request.named, settings, rules, ranks, request.passes)
     return made

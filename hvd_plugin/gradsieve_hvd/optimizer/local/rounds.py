@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from gradsieve_hvd.engine.weights_check import describe_differences
 from gradsieve_hvd.exchange import AllgatherExchange, Exchanged
 from gradsieve_hvd.optimizer.connection import Connection
 from gradsieve_hvd.optimizer.elastic_ranks import ElasticRanks
+from gradsieve_hvd.optimizer.sampling import BatchCounter
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.framed import FramedTransport
 
@@ -48,9 +48,10 @@ class LocalRounds:
         settings: what is sent of the differences, and how long ranks wait for each other.
         rules: H, α, β.
         transport: to the other ranks, for this object alone; or ranks of elastic training.
-        compared: what else must be equal on all ranks, JSON-able.
+        passes: backward passes, each of a batch, before a step.
 
-    taken: local steps in the present round. rounds: that were applied. layers: by name.
+    taken: local steps in the present round. rounds: that were applied. layers: by name. batches: that steps
+    have used.
     """
 
     def __init__(
@@ -59,9 +60,9 @@ class LocalRounds:
         settings: Settings,
         rules: LocalRules,
         transport: Transport | ElasticRanks,
-        compared: Mapping[str, Any],
+        passes: int,
     ) -> None:
-        self.settings, self.rules, self._compared_too = settings, rules, compared
+        self.settings, self.rules, self.passes = settings, rules, passes
         self._connection = Connection(transport, settings.timeout_seconds)
         self.messages = self._connection.messages
         self.layers = {name: self.new_layer(name, parameter) for name, parameter in named}
@@ -72,13 +73,19 @@ class LocalRounds:
         self._hashes: dict[str, int] = {}
         self._began = 0.0
         self.stats = LocalStats()
+        self.batches = BatchCounter(self.messages.rank, self.messages.size)
 
     def new_layer(self, name: str, parameter: Parameter) -> PseudoGradient:
         """Return what is kept of a parameter, as of before its first round."""
         return PseudoGradient(name, parameter, self.settings.config, self.rules.decay)
 
     def add(self, name: str, parameter: Parameter) -> None:
-        """Exchange one more parameter; all ranks add the same ones, between two rounds.
+        """Exchange one more parameter; all ranks add the same ones, between two rounds."""
+        self._open = self._compared = False
+        self.layers[name] = self.new_layer(name, parameter)
+
+    def require_between_rounds(self) -> None:
+        """Check that parameters may be added.
 
         Raises:
             ConfigurationError: within a round.
@@ -88,8 +95,6 @@ class LocalRounds:
                 f"parameters were added after {self.taken} of {self.rules.steps} local steps: ranks have "
                 "different weights now. Add them between two rounds, or call optimizer.synchronize() before."
             )
-        self._open = self._compared = False
-        self.layers[name] = self.new_layer(name, parameter)
 
     # -- steps --
 
@@ -117,6 +122,7 @@ class LocalRounds:
             NonFiniteGradient, RankMismatch, ExchangeError: on all ranks; see `end_round`.
         """
         self.taken += 1
+        self.batches.took(self.passes)
         if self.taken == self.rules.steps:
             self.end_round("all steps")
 
@@ -134,7 +140,7 @@ class LocalRounds:
 
     def _compare(self) -> None:
         named = [(name, layer.parameter) for name, layer in self.layers.items()]
-        mine = settings_of(self.settings, named, mode="local", **self.rules.describe(), **self._compared_too)
+        mine = settings_of(self.settings, named, mode="local", **self.rules.describe())
         timeout = self.settings.timeout_seconds
         self._number = compare_settings(mine, self._number, self.messages, timeout)
         self._compared = True
@@ -174,10 +180,10 @@ class LocalRounds:
         try:
             reports = self._exchange(ending)
         except BaseException:
-            for layer in self.layers.values():
-                layer.undo()
+            self._undo()
             self._close()
             raise
+        self.batches.applied()
         for layer in self.layers.values():
             layer.compressor.commit()
         self.rounds += 1
@@ -187,6 +193,11 @@ class LocalRounds:
         )
         self._close()
         return reports
+
+    def _undo(self) -> None:
+        for layer in self.layers.values():
+            layer.undo()
+        self.batches.gave_up()
 
     def _close(self) -> None:
         self.taken, self._open = 0, False
@@ -278,10 +289,10 @@ class LocalRounds:
 
     def restart(self) -> None:
         """Begin as in a new process, on all ranks together: they may be others than before, and their weights
-        must be made the same again. Residuals go on.
+        must be made the same again. Residuals go on; the local steps of a round under way are undone.
         """
-        for layer in self.layers.values():
-            layer.compressor.rollback()
+        if self._open:
+            self._undo()
         self._close()
         self._compared = False
         self._connection.disconnect()

@@ -1,0 +1,135 @@
+"""A sampler for ranks whose batches may differ in size, from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import Sampler
+
+from gradsieve.density import is_count
+from gradsieve.errors import ConfigurationError
+from gradsieve.policies import state as saved
+
+from .batch_counter import BatchCounter
+from .dealing import Dealing
+
+
+class DynamicSampler(Sampler[list[int]]):
+    """Deals an epoch's samples to the ranks: each to one of them, in batches as large as their shares say.
+
+    ::
+
+        sampler = gradsieve_hvd.DynamicSampler(dataset, optimizer, batch_size=32)
+        loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler, num_workers=2)
+        for epoch in range(epochs):
+            sampler.set_epoch(epoch)
+            for batch in loader:
+                ...  # zero_grad, backward, step: one step per batch
+
+    1. All ranks shuffle the data set alike, by seed and epoch.
+    2. Batch by batch they cut off the same stretch, ``batch_size`` times the number of ranks, and of it each
+       takes its part; see `Dealing`. Every rank has the same number of batches, none is empty.
+    3. A batch counts as used once the optimizer has taken its step. What a loader has prefetched and nobody
+       has used is dealt again when the loader is iterated again in the same epoch.
+
+    Args:
+        dataset: anything with a length, the same on all ranks.
+        optimizer: from `gradsieve_hvd.DistributedOptimizer`, for this sampler alone; it counts the steps.
+        batch_size: of a rank with a share of 1.
+        seed: of the order, the same on all ranks.
+        shuffle: whether to shuffle at all.
+
+    Raises:
+        ConfigurationError: there are fewer samples than ranks, or the optimizer counts no batches.
+    """
+
+    def __init__(
+        self, dataset: Any, optimizer: Any, batch_size: int, *, seed: int = 0, shuffle: bool = True
+    ) -> None:
+        if not is_count(batch_size, 1) or not is_count(seed, 0):
+            raise ConfigurationError(
+                f"DynamicSampler: batch_size={batch_size!r}, seed={seed!r}: expected integers of at least 1 "
+                "and 0"
+            )
+        batches = getattr(optimizer, "batches", None)
+        if not isinstance(batches, BatchCounter):
+            raise ConfigurationError(
+                "DynamicSampler: this optimizer counts no batches; it must be a "
+                "gradsieve_hvd.DistributedOptimizer"
+            )
+        self._counter = batches
+        self._size, self._seed, self._shuffle = len(dataset), seed, shuffle
+        self._dealing = Dealing(self._size, batches.ranks, batch_size)
+        self._epoch = 0
+        self._first = batches.taken  # number of the epoch's first batch
+        self._handed_out = batches.taken
+        batches.dealer = self
+
+    def __len__(self) -> int:
+        """Return the batches of an epoch, the same number on all ranks."""
+        return self._dealing.batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the places in the data set of this rank's batches, from the first that was not used."""
+        if self._used >= len(self):
+            self._first = self._counter.taken
+        order = self._order()
+        self._handed_out = self._counter.taken
+        for number in range(self._used, len(self)):
+            batch = self._first + number
+            part = self._dealing.part(number, self._counter.shares(batch), self._counter.rank)
+            self._handed_out = batch + 1
+            yield order[part.start : part.stop]
+
+    @property
+    def _used(self) -> int:
+        """How many of the epoch's batches the optimizer has taken."""
+        return self._counter.taken - self._first
+
+    @property
+    def handed_out(self) -> int:
+        """See `Dealer`."""
+        return max(self._handed_out, self._counter.taken)
+
+    def sizes(self, batch: int) -> Sequence[int]:
+        """See `Dealer`; beyond the end of the epoch, as in a new one."""
+        return self._dealing.sizes((batch - self._first) % len(self), self._counter.shares(batch))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch, unless it is the present one, which goes on where it was left."""
+        if epoch != self._epoch:
+            self._epoch, self._first = epoch, self._counter.taken
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch, and how many of its batches were used: prefetched ones are not."""
+        return {
+            "epoch": self._epoch,
+            "used": self._used,
+            "samples_seen": self._counter.samples_seen,
+            "samples": self._size,
+            "batches": len(self),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, with the weights that were saved at the same time, on all ranks.
+
+        Raises:
+            ConfigurationError: it is of another data set, batch size or number of ranks.
+        """
+        epoch, used = saved.count(state, "epoch"), saved.count(state, "used")
+        found = (saved.count(state, "samples"), saved.count(state, "batches"))
+        if found != (self._size, len(self)):
+            raise ConfigurationError(
+                f"the state of a DynamicSampler is of {found[0]} samples in {found[1]} batches, and here are "
+                f"{self._size} in {len(self)}: which samples were used cannot be told. Begin a new epoch."
+            )
+        self._counter.set_samples_seen(saved.count(state, "samples_seen"))
+        self._epoch, self._first = epoch, self._counter.taken - used
+
+    def _order(self) -> list[int]:
+        if not self._shuffle:
+            return list(range(self._size))
+        generator = torch.Generator().manual_seed(self._seed + self._epoch)
+        return torch.randperm(self._size, generator=generator, device="cpu").tolist()
