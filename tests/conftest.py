@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from real_ranks import outcomes  # noqa: F401 - a fixture of all folders
 
 # How long an example takes says how busy the machine is. In CI the examples are the same each time: new ones
 # are for those who can look at what they find.
@@ -23,16 +25,23 @@ settings.load_profile("tests")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a process whole files, and of the folders with fixtures of their own the whole folder.
+    """Give a process whole files, of the folders with fixtures of their own the whole folder, and to one
+    process all tests on real ranks, which start once for all of them.
 
-    Those start real ranks once for all their tests. (Groups, ``--dist loadgroup``, are not kept together:
-    pytest 9 does not show pytest-xdist 3.8 the names that it gives them.)
+    (Groups, ``--dist loadgroup``, are not kept together: pytest 9 does not show pytest-xdist 3.8 the names
+    that it gives them.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = Path(nodeid.split("::")[0])
-            return str(file.parent if (config.rootpath / file.parent / "conftest.py").exists() else file)
+            return _scope(config.rootpath / nodeid.split("::")[0])
 
     return Scheduling(config, log)
+
+
+@cache
+def _scope(file: Path) -> str:
+    if "\n@on_ranks\n" in file.read_text():
+        return "real ranks"
+    return str(file.parent if (file.parent / "conftest.py").exists() else file)

@@ -1,9 +1,9 @@
 """Tests that run on real Horovod ranks.
 
 A test decorated with `on_ranks` is executed by every rank of the real jobs in `JOBS`; pytest reports what
-became of it. Starting a job costs seconds (each rank imports torch), so all such tests of a folder share
-these jobs: this file, run as a program, is what their ranks execute. A test that would leave Horovod unusable
-starts a job of its own with `run_alone`.
+became of it. Starting a job costs seconds (each rank imports torch), so all such tests that pytest was asked
+for share these jobs, whatever their folder: this file, run as a program, is what their ranks execute. A test
+that would leave Horovod unusable starts a job of its own with `run_alone`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-JOB_SECONDS = 240.0
+JOB_SECONDS = 300.0
 GLOO = "gloo"
 JOBS = ("2", "4", GLOO)
 """Numbers of MPI ranks, and 2 ranks under Horovod's Gloo controller."""
@@ -35,7 +35,7 @@ def on_ranks(scenario: Callable[[Any], None]) -> Callable[..., None]:
     @pytest.mark.parametrize("job", JOBS)
     @pytest.mark.timeout(JOB_SECONDS + 60)
     def test(job: str, outcomes: Callable[[str], Outcomes]) -> None:
-        outcomes(job).check(f"{Path(scenario.__code__.co_filename).stem}.{scenario.__name__}")
+        outcomes(job).check(_name(Path(scenario.__code__.co_filename), scenario.__name__))
 
     test.__name__ = scenario.__name__
     test.scenario = scenario  # type: ignore[attr-defined]
@@ -66,32 +66,42 @@ def _read(path: Path) -> dict[str, str]:
     return dict(json.loads(line) for line in path.read_text().splitlines())
 
 
-def run_job(test_folder: Path, job: str, results: Path) -> Outcomes:
-    """Start a job that executes all tests of a folder."""
+def _name(file: Path, test: str) -> str:
+    return f"{file.parent.name}/{file.stem}.{test}"
+
+
+def run_job(job: str, files: Sequence[Path], wanted: Sequence[str], results: Path) -> Outcomes:
+    """Start a job that executes the tests of these names in these files."""
     from gradsieve_hvd.launcher.job import Job
     from gradsieve_hvd.launcher.run import run
 
     ranks = ranks_of(job)
-    command = (sys.executable, __file__, str(test_folder), str(results))
+    (results / "asked.json").write_text(json.dumps({"files": list(map(str, files)), "tests": [*wanted]}))
+    command = (sys.executable, __file__, str(results))
     outcome = run(Job(command, ranks, gloo=job == GLOO, timeout=JOB_SECONDS))
     return Outcomes(results, ranks, outcome.status)
 
 
-def shared_jobs(folder: Path) -> Any:
-    """The fixture ``outcomes`` of a folder's tests: what became of them in a job, which runs once."""
+@pytest.fixture(scope="session")
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Outcomes]:
+    """What became of all tests on real ranks in a job, which runs once."""
+    finished: dict[str, Outcomes] = {}
 
-    @pytest.fixture(scope="session")
-    def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcomes]:
-        finished: dict[str, Outcomes] = {}
+    def of(job: str) -> Outcomes:
+        if job not in finished:
+            tests = [item for item in request.session.items if _is_asked_of(item, job)]
+            files = {item.path for item in tests}
+            wanted = [_name(item.path, item.originalname) for item in tests]
+            finished[job] = run_job(job, sorted(files), wanted, tmp_path_factory.mktemp(f"job-{job}"))
+        return finished[job]
 
-        def of(job: str) -> Outcomes:
-            if job not in finished:
-                finished[job] = run_job(folder, job, tmp_path_factory.mktemp(f"job-{job}"))
-            return finished[job]
+    return of
 
-        return of
 
-    return outcomes
+def _is_asked_of(item: Any, job: str) -> bool:
+    return hasattr(getattr(item, "function", None), "scenario") and item.callspec.params["job"] == job
 
 
 def run_alone(
@@ -122,28 +132,32 @@ def run_alone(
     return finished.returncode, finished.stdout
 
 
-def _scenarios(folder: Path) -> Iterator[tuple[str, Callable[[Any], None]]]:
-    for path in sorted(folder.glob("test_*.py")):
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+def _scenarios(files: Sequence[str]) -> Iterator[tuple[str, Callable[[Any], None]]]:
+    for path in map(Path, files):
+        module_name = f"{path.parent.name}_{path.stem}"
+        spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
+        sys.modules[module_name] = module
         spec.loader.exec_module(module)
         for name, test in list(vars(module).items()):
             if hasattr(test, "scenario"):
-                yield f"{path.stem}.{name}", test.scenario
+                yield _name(path, name), test.scenario
 
 
-def _main(folder: Path, results: Path) -> None:
+def _main(results: Path) -> None:
     import horovod.torch as hvd
     import torch
 
     os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
     hvd.init()
     torch.set_num_threads(1)
+    asked = json.loads((results / "asked.json").read_text())
     with (results / f"rank-{hvd.rank()}.jsonl").open("w") as file:
-        for name, scenario in _scenarios(folder):
+        for name, scenario in _scenarios(asked["files"]):
+            if name not in asked["tests"]:
+                continue
             torch.manual_seed(0)
             try:
                 scenario(hvd)
@@ -158,4 +172,4 @@ def _main(folder: Path, results: Path) -> None:
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]), Path(sys.argv[2]))
+    _main(Path(sys.argv[1]))

@@ -16,7 +16,6 @@ ORDERS = {
     "Horovod first": "import horovod.torch as hvd\nhvd.init()\nfrom mpi4py import MPI",
     "Horovod alone": "import horovod.torch as hvd\nhvd.init()",
 }
-orders = pytest.mark.parametrize("order", ORDERS)
 
 BESIDE_HOROVOD = """
 {start}
@@ -42,15 +41,45 @@ with ThreadPoolExecutor(1) as threads:
     running.result()
 print(f"rank {{hvd.rank()}} done", flush=True)
 """
+STILL_WAITING = """
+import threading, time
+from gradsieve_hvd.transport.mpi import MpiTransport
+
+transport = MpiTransport()
+message = torch.zeros(8, dtype=torch.uint8)
+next_rank, last_rank = (transport.rank + 1) % transport.size, (transport.rank - 1) % transport.size
+transport.send_receive(message, next_rank, last_rank)
+
+def wait():
+    if transport.rank != 0:
+        transport.send_receive(message, next_rank, last_rank)
+
+threading.Thread(target=wait, daemon=True).start()
+time.sleep(0.5)
+hvd.allreduce(torch.ones(1))
+print(f"rank {transport.rank} ends", flush=True)
+"""
 
 
-@orders
-def test_messages_travel_from_a_thread_while_horovod_works(order: str, tmp_path: Path) -> None:
-    status, output = run_alone(BESIDE_HOROVOD.format(start=ORDERS[order]), 3, tmp_path)
+@pytest.fixture(scope="module", params=ORDERS)
+def ended(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str]:
+    """Exit status and output of three ranks that send messages, and end while a thread waits for one."""
+    program = BESIDE_HOROVOD.format(start=ORDERS[request.param]) + STILL_WAITING
+    return run_alone(program, 3, tmp_path_factory.mktemp("mpi"))
+
+
+def test_messages_travel_from_a_thread_while_horovod_works(ended: tuple[int, str]) -> None:
+    status, output = ended
     assert status == 0, output
     for rank in range(3):
         assert f"rank {rank} by mpi4py: it sends to single ranks" in output
         assert f"rank {rank} done" in output
+
+
+def test_a_thread_that_still_waits_does_not_keep_the_program_from_ending(ended: tuple[int, str]) -> None:
+    status, output = ended
+    assert status == 0, output
+    assert all(f"rank {rank} ends" in output for rank in range(3))
 
 
 WITHOUT_THREADS = 'import os\nos.environ["HOROVOD_MPI_THREADS_DISABLE"] = "1"\n'
@@ -81,35 +110,6 @@ def test_if_one_rank_cannot_all_take_horovods_collectives_and_say_why(
     for rank in range(3):
         assert f"rank {rank} by Horovod: not mpi4py: {why}" in output
         assert f"rank {rank} done" in output
-
-
-STILL_WAITING = """
-{start}
-import threading, time
-import torch
-from gradsieve_hvd.transport.mpi import MpiTransport
-
-transport = MpiTransport()
-message = torch.zeros(8, dtype=torch.uint8)
-next_rank, last_rank = (transport.rank + 1) % transport.size, (transport.rank - 1) % transport.size
-transport.send_receive(message, next_rank, last_rank)
-
-def wait():
-    if transport.rank != 0:
-        transport.send_receive(message, next_rank, last_rank)
-
-threading.Thread(target=wait, daemon=True).start()
-time.sleep(0.5)
-hvd.allreduce(torch.ones(1))
-print(f"rank {{transport.rank}} ends", flush=True)
-"""
-
-
-@orders
-def test_a_thread_that_still_waits_does_not_keep_the_program_from_ending(order: str, tmp_path: Path) -> None:
-    status, output = run_alone(STILL_WAITING.format(start=ORDERS[order]), 3, tmp_path)
-    assert status == 0, output
-    assert all(f"rank {rank} ends" in output for rank in range(3))
 
 
 AFTER_SHUTDOWN = """

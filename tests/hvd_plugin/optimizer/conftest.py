@@ -1,12 +1,7 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from real_ranks import shared_jobs
-
-outcomes = shared_jobs(Path(__file__).parent)
 
 
 @pytest.fixture(autouse=True)

@@ -17,12 +17,15 @@ from small_coordinator import SmallCoordinator, make_certificates
 
 SUPPORT = Path(__file__).parents[2] / "support"
 RANKS, SLOW, SLOW_SECONDS = 4, 3, 0.2
+REPORTING_SECONDS = 0.5
 STARTING_SECONDS = 200.0  # four ranks import torch at once, perhaps on one busy core
 PROGRAM = f"""
 import gc, json, sys, time, weakref
 from pathlib import Path
 sys.path.insert(0, {str(SUPPORT)!r})
 import horovod.torch as hvd, torch
+from gradsieve_hvd.control import reporter
+reporter.SECONDS = {REPORTING_SECONDS}
 import gradsieve_hvd
 from gradsieve_hvd.dropin.compressor import adapter_of
 from gradsieve_hvd.optimizers import restart
