@@ -43,10 +43,6 @@ class Outcome:
         """The metric at the end."""
         return self.curve[-1].value
 
-    def first_at(self, reached: Callable[[float], bool]) -> Point | None:
-        """Return the first evaluation whose value satisfies ``reached``; None if none does."""
-        return next((point for point in self.curve if reached(point.value)), None)
-
 
 def train(
     task: Task,

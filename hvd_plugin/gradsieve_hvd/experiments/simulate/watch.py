@@ -17,7 +17,7 @@ class LayerWatch:
 
     selections: how many. outside: kept / k outside the band. inexact: kept differs from k.
     empty: nothing kept though something was not zero. short: fewer non-zeros than the band asks for, which is
-    no fault. kept_least, kept_most: of kept / k. density_least, density_most, density_last: asked for.
+    no fault. kept_least, kept_most: of kept / k. density_least, density_most: asked for.
     """
 
     layer: str
@@ -31,7 +31,6 @@ class LayerWatch:
     kept_most: float = 0.0
     density_least: float = 1.0
     density_most: float = 0.0
-    density_last: float = 0.0
 
     def observe(self, config: CompressionConfig, compressor: CompressedLayer) -> None:
         """Note the compressor's last selection, which has been committed."""
@@ -48,7 +47,6 @@ class LayerWatch:
         self.kept_least, self.kept_most = min(self.kept_least, ratio), max(self.kept_most, ratio)
         self.density_least = min(self.density_least, compressor.density)
         self.density_most = max(self.density_most, compressor.density)
-        self.density_last = compressor.density
 
 
 def entries_wanted(config: CompressionConfig, density: float, elements: int) -> int:
