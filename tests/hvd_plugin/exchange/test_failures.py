@@ -192,7 +192,8 @@ def test_a_rank_that_selects_nothing_takes_part(path: str, empty: list[int]) -> 
 
 
 START = """
-import os
+import os, sys
+sys.path.insert(0, {support!r})
 import horovod.torch as hvd
 hvd.init()
 import torch
@@ -200,6 +201,7 @@ import gradsieve
 from gradsieve.errors import GradsieveError
 from gradsieve_hvd.exchange import RingExchange
 from gradsieve_hvd.transport.choose import choose_transport
+from training import end_together
 
 chosen = choose_transport(hvd.global_process_set, timeout=4)
 
@@ -235,14 +237,14 @@ print(f"rank {{hvd.rank()}} is as before", flush=True)
 {end}
 """
 RANDOM = "torch.randn(6000, generator=generator)"
+SUPPORT = str(Path(__file__).parents[2] / "support")
 launched = pytest.mark.parametrize("gloo", [pytest.param(False, id="MPI"), pytest.param(True, id="Gloo")])
 
 
 @launched
 def test_real_ranks_end_in_time_when_a_payload_is_corrupted(gloo: bool, tmp_path: Path) -> None:
     harm = "message[20] ^= 1; return message"
-    # Horovod's collectives are out of step now: no orderly shutdown.
-    program = START.format(harm=harm, gradient=RANDOM, end="import time; time.sleep(6); os._exit(0)")
+    program = START.format(support=SUPPORT, harm=harm, gradient=RANDOM, end="end_together(hvd)")
     _, output = run_alone(program, RANKS, tmp_path, gloo=gloo, timeout=60)
     assert "rank 2 PayloadError: payload field 'checksum'" in output
     for rank in (0, 1):
@@ -254,7 +256,9 @@ def test_real_ranks_end_in_time_when_a_payload_is_corrupted(gloo: bool, tmp_path
 
 @launched
 def test_real_ranks_end_in_time_when_one_is_killed_and_it_is_named(gloo: bool, tmp_path: Path) -> None:
-    program = START.format(harm="os.kill(os.getpid(), 9)", gradient=RANDOM, end="hvd.barrier()")
+    program = START.format(
+        support=SUPPORT, harm="os.kill(os.getpid(), 9)", gradient=RANDOM, end="hvd.barrier()"
+    )
     status, output = run_alone(program, RANKS, tmp_path, gloo=gloo, timeout=60)
     assert status != 0
     assert "rank 1 was ended by signal 9" in output
@@ -266,7 +270,7 @@ def test_real_ranks_all_refuse_when_one_has_nan(gloo: bool, tmp_path: Path) -> N
     # A rank that looks seldom learns it last, when the others would have ended already.
     seldom = "import gradsieve_hvd.transport.mpi as mpi; mpi._SHORTEST_NAP = mpi._LONGEST_NAP = 1"
     harm = "return message" if gloo else f"{seldom}; return message"
-    program = START.format(harm=harm, gradient=gradient, end="")
+    program = START.format(support=SUPPORT, harm=harm, gradient=gradient, end="")
     status, output = run_alone(program, RANKS, tmp_path, gloo=gloo, timeout=60)
     assert status == 0, output
     for rank in range(RANKS):
