@@ -23,10 +23,16 @@ _KILO = 1e3
 
 
 def contenders(local_steps: list[int]) -> dict[str, dict[str, Any]]:
-    """Return the arguments of `gradsieve_hvd.DistributedOptimizer` by name."""
+    """Return the arguments of `gradsieve_hvd.DistributedOptimizer` by name; one with values that are hardly
+    rounded, at the first H.
+    """
     top = gradsieve_hvd.Compression.topk(density=0.01, min_elements=4096, value_dtype="float16")
     local = {f"local, H = {steps}": {"mode": "local", "local_steps": steps} for steps in local_steps}
-    return {"dense": {"exchange": "dense"}, "topk 1 %": {"compression": top}, **local}
+    exact = gradsieve_hvd.Compression.group_topk(
+        density=64 / 4096, group_size=4096, min_elements=4096, value_dtype="bfloat16"
+    )
+    unrounded = {"local, bf16": {"mode": "local", "local_steps": local_steps[0], "compression": exact}}
+    return {"dense": {"exchange": "dense"}, "topk 1 %": {"compression": top}, **local, **unrounded}
 
 
 def train(task: Task, ranks: int, steps: int, every: int, rate: float, seed: int, settings: Any) -> Any:

@@ -108,9 +108,10 @@ def test_the_last_batch_is_smaller_or_takes_what_would_leave_a_rank_without(samp
         Dealing(2, ranks=3, batch_size=4)
 
 
-def test_a_restored_state_deals_what_was_not_used_and_what_was_only_prefetched():
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (3, 2), (2, 3), (3, 1)])
+def test_a_restored_state_deals_what_was_not_used_and_what_was_only_prefetched(before, after):
     used: list[int] = []
-    ranks = [Rank(rank, 2, 40, 3, depth=4) for rank in range(2)]
+    ranks = [Rank(rank, before, 40, 3, depth=4) for rank in range(before)]
     for _ in range(3):
         used += [place for rank in ranks for place in rank.next() or ()]
         for rank in ranks:
@@ -120,24 +121,34 @@ def test_a_restored_state_deals_what_was_not_used_and_what_was_only_prefetched()
         for rank in ranks:
             rank.next()
             rank.step()
-    resumed = [Rank(rank, 2, 40, 3, depth=2) for rank in range(2)]
+    resumed = [Rank(rank, after, 40, 3, depth=2) for rank in range(after)]
     for rank in resumed:
         rank.sampler.load_state_dict(state)
         rank.sampler.set_epoch(0)
         rank.restart()
-    change(resumed, (2.0, 0.5))
-    while (batches := [rank.next() for rank in resumed])[0]:
-        used += [place for batch in batches for place in batch or ()]
+    change(resumed, (2.0, 0.5, 1.0)[:after])
+    for _ in range(len(resumed[0].sampler)):
+        used += [place for rank in resumed for place in rank.next() or ()]
         for rank in resumed:
             rank.step()
     assert sorted(used) == list(range(40))
     assert resumed[0].counter.samples_seen == 40
+    assert resumed[0].sampler.state_dict()["used"] == 40
+
+
+def test_an_epoch_that_has_less_than_a_sample_per_rank_left_is_over():
+    state = {"epoch": 3, "used": 39, "samples": 40, "samples_seen": 159}
+    rank = Rank(0, 2, 40, 5)
+    rank.sampler.load_state_dict(state)
+    assert rank.sampler.state_dict()["used"] == 40
+    rank.sampler.set_epoch(4)
+    assert len(list(rank.sampler)) == len(rank.sampler) == 4
 
 
 def test_a_state_of_other_data_is_refused():
     state = Rank(0, 2, 40, 3).sampler.state_dict()
-    with pytest.raises(ConfigurationError, match="40 samples in 7 batches, and here are 40 in 5"):
-        Rank(0, 2, 40, 4).sampler.load_state_dict(state)
+    with pytest.raises(ConfigurationError, match="data set of 40 samples, and this one has 41"):
+        Rank(0, 2, 41, 3).sampler.load_state_dict(state)
 
 
 def test_epochs_are_in_another_order_and_the_same_on_all_ranks():

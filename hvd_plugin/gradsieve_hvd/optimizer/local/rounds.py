@@ -7,14 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
 from torch.nn import Parameter
 
 from gradsieve import SparseGradient
 from gradsieve.bit_hash import bit_hash
 from gradsieve.codec import Label
 from gradsieve.errors import ConfigurationError, NonFiniteGradient, PayloadError, RankMismatch
-from gradsieve.kernels.magnitude import all_finite
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.settings_check import compare_settings, settings_of
 from gradsieve_hvd.engine.weights_check import describe_differences
@@ -25,6 +23,7 @@ from gradsieve_hvd.optimizer.sampling import BatchCounter
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.framed import FramedTransport
 
+from .finite import not_finite
 from .pseudo_gradient import PseudoGradient
 from .received import ReceivedTransport
 from .report import Ending, Report, judge
@@ -110,8 +109,7 @@ class LocalRounds:
         self._begin_round()
         found = set[str]()
         if checks:
-            gradients = ((name, layer.parameter.grad) for name, layer in self.layers.items())
-            found = {name for name, grad in gradients if grad is not None and not _finite(grad)}
+            found = not_finite((name, layer.parameter.grad) for name, layer in self.layers.items())
         self._nonfinite |= found
         return not found
 
@@ -296,7 +294,3 @@ class LocalRounds:
         self._close()
         self._compared = False
         self._connection.disconnect()
-
-
-def _finite(gradient: Tensor) -> bool:
-    return all_finite(gradient.coalesce().values() if gradient.is_sparse else gradient)

@@ -52,6 +52,10 @@ class Dealing:
         """Return the samples of all ranks in the epoch's batch of that number."""
         return self._samples - number * self._nominal if number == self.batches - 1 else self._nominal
 
+    def before(self, number: int) -> int:
+        """Return the samples of all batches before that number."""
+        return self._samples if number >= self.batches else number * self._nominal
+
     def sizes(self, number: int, shares: Sequence[float]) -> tuple[int, ...]:
         """Return every rank's samples in a batch."""
         return apportioned(self.total(number), shares)

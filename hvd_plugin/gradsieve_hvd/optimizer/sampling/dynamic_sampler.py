@@ -59,23 +59,31 @@ class DynamicSampler(Sampler[list[int]]):
                 "DynamicSampler: this optimizer counts no batches; it must be a "
                 "gradsieve_hvd.DistributedOptimizer"
             )
-        self._counter = batches
+        self._counter, self._batch_size = batches, batch_size
         self._size, self._seed, self._shuffle = len(dataset), seed, shuffle
-        self._dealing = Dealing(self._size, batches.ranks, batch_size)
-        self._epoch = 0
-        self._first = batches.taken  # number of the epoch's first batch
+        self._begin(epoch=0, used=0)
         self._handed_out = batches.taken
         batches.dealer = self
 
+    def _begin(self, *, epoch: int, used: int) -> None:
+        """Deal an epoch, some samples of which were used; all, if too few are left to give each rank one."""
+        ranks, taken = self._counter.ranks, self._counter.taken
+        self._epoch, left = epoch, self._size - used
+        self._skipped = used if left >= ranks else 0
+        self._dealing = Dealing(self._size - self._skipped, ranks, self._batch_size)
+        self._first = taken if left >= ranks else taken - self._dealing.batches
+
     def __len__(self) -> int:
-        """Return the batches of an epoch, the same number on all ranks."""
+        """Return the batches of the epoch, the same number on all ranks; of one that was restored within, its
+        rest.
+        """
         return self._dealing.batches
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the places in the data set of this rank's batches, from the first that was not used."""
         if self._used >= len(self):
-            self._first = self._counter.taken
-        order = self._order()
+            self._begin(epoch=self._epoch, used=0)
+        order = self._order()[self._skipped :]
         self._handed_out = self._counter.taken
         for number in range(self._used, len(self)):
             batch = self._first + number
@@ -100,33 +108,33 @@ class DynamicSampler(Sampler[list[int]]):
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, unless it is the present one, which goes on where it was left."""
         if epoch != self._epoch:
-            self._epoch, self._first = epoch, self._counter.taken
+            self._begin(epoch=epoch, used=0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, and how many of its batches were used: prefetched ones are not."""
+        """Return the epoch, and how many of its samples were used: prefetched ones are not."""
         return {
             "epoch": self._epoch,
-            "used": self._used,
-            "samples_seen": self._counter.samples_seen,
+            "used": self._skipped + self._dealing.before(self._used),
             "samples": self._size,
-            "batches": len(self),
+            "samples_seen": self._counter.samples_seen,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there, with the weights that were saved at the same time, on all ranks.
+        """Go on from there, with the weights that were saved at the same time, on all ranks; there may be
+        other ranks than before. Up to one sample per rank is left out if that is all that the epoch has left.
 
         Raises:
-            ConfigurationError: it is of another data set, batch size or number of ranks.
+            ConfigurationError: it is of a data set of another size.
         """
         epoch, used = saved.count(state, "epoch"), saved.count(state, "used")
-        found = (saved.count(state, "samples"), saved.count(state, "batches"))
-        if found != (self._size, len(self)):
+        samples, seen = saved.count(state, "samples"), saved.count(state, "samples_seen")
+        if samples != self._size or used > samples:
             raise ConfigurationError(
-                f"the state of a DynamicSampler is of {found[0]} samples in {found[1]} batches, and here are "
-                f"{self._size} in {len(self)}: which samples were used cannot be told. Begin a new epoch."
+                f"the state of a DynamicSampler is of a data set of {samples} samples, and this one has "
+                f"{self._size}: which of them were used cannot be told. Begin a new epoch instead."
             )
-        self._counter.set_samples_seen(saved.count(state, "samples_seen"))
-        self._epoch, self._first = epoch, self._counter.taken - used
+        self._counter.set_samples_seen(seen)
+        self._begin(epoch=epoch, used=used)
 
     def _order(self) -> list[int]:
         if not self._shuffle:
