@@ -148,6 +148,9 @@ class Synchronizer:
         self.insight.restart()
         kept = checkpoint.state_of(self.reducer) if self._connection.elastic else None
         self._connection.disconnect()
+        self.batches.restart(self.reducer.messages.rank, self.reducer.messages.size)
+        if self.balance is not None:
+            self.balance.restart()
         if kept is not None:
             kept["dense"] = {name: each for name, each in kept["dense"].items() if name in kept["layers"]}
             checkpoint.prepare(self.reducer, kept, residuals=True)()

@@ -136,6 +136,25 @@ def test_a_restored_state_deals_what_was_not_used_and_what_was_only_prefetched(b
     assert resumed[0].sampler.state_dict()["used"] == 40
 
 
+def test_ranks_that_change_go_on_with_what_the_epoch_has_left():
+    ranks = [Rank(rank, 3, 40, 2, depth=2) for rank in range(3)]
+    used = [place for rank in ranks for place in rank.next() or ()]
+    for rank in ranks:
+        rank.step()
+    change(ranks, (0.5, 1.0, 2.0))
+    left = [*ranks[1:], Rank(2, 3, 40, 2)]  # rank 0 is lost, and a new one begins
+    left[2].sampler.load_state_dict(ranks[1].sampler.state_dict())
+    for number, rank in enumerate(left):
+        rank.counter.restart(number, 3)
+        rank.restart()
+        assert rank.counter.shares(0) == (1.0, 1.0, 1.0)
+    for _ in range(len(left[0].sampler)):
+        used += [place for rank in left for place in rank.next() or ()]
+        for rank in left:
+            rank.step()
+    assert sorted(used) == list(range(40))
+
+
 def test_an_epoch_that_has_less_than_a_sample_per_rank_left_is_over():
     state = {"epoch": 3, "used": 39, "samples": 40, "samples_seen": 159}
     rank = Rank(0, 2, 40, 5)

@@ -294,3 +294,4 @@ class LocalRounds:
         self._close()
         self._compared = False
         self._connection.disconnect()
+        self.batches.restart(self.messages.rank, self.messages.size)

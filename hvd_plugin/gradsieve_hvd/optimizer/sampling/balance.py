@@ -54,6 +54,11 @@ class Balance:
         sizes = self._sizes()
         return sizes[self._batches.rank] * len(sizes) / sum(sizes)
 
+    def restart(self) -> None:
+        """Forget speeds: the ranks may be others than before."""
+        self._recent.clear()
+        self._began = None
+
     def computed(self) -> None:
         """Note that the gradients of a step are there."""
         if self._began is not None:

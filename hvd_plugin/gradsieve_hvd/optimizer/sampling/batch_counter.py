@@ -20,9 +20,18 @@ class Dealer(Protocol):
         """Return every rank's samples in a batch."""
         ...
 
+    @property
+    def samples_used(self) -> int:
+        """Samples of the epoch that are not dealt any more."""
+        ...
+
+    def deal_rest(self, used: int) -> None:
+        """Deal what is left of the epoch after so many samples, to the ranks that there are now."""
+        ...
+
 
 class BatchCounter:
-    """Batches are numbered over the whole training, by the optimizer's steps: while it works on one,
+    """Batches are numbered from where these ranks began, by the optimizer's steps: while it works on one,
     ``taken`` is its number. Shares belong to batches, so that ranks that have prefetched more
     than others agree.
 
@@ -35,12 +44,18 @@ class BatchCounter:
     """
 
     def __init__(self, rank: int, ranks: int) -> None:
+        self.dealer: Dealer | None = None
+        self._seen = self._pending = self.taken = 0
+        self.restart(rank, ranks)
+
+    def restart(self, rank: int, ranks: int) -> None:
+        """Begin with batch 0 and equal shares, as ranks that are new do; samples seen go on."""
+        used = 0 if self.dealer is None else self.dealer.samples_used
         self._changes: list[tuple[int, Shares]] = [(0, (1.0,) * ranks)]
         self.rank, self.ranks = rank, ranks
-        self.taken = 0
-        self.dealer: Dealer | None = None
-        self._seen = 0
-        self._pending = 0
+        self.taken = self._pending = 0
+        if self.dealer is not None:
+            self.dealer.deal_rest(used)
 
     @property
     def samples_seen(self) -> int | None:

@@ -62,7 +62,6 @@ class DynamicSampler(Sampler[list[int]]):
         self._counter, self._batch_size = batches, batch_size
         self._size, self._seed, self._shuffle = len(dataset), seed, shuffle
         self._begin(epoch=0, used=0)
-        self._handed_out = batches.taken
         batches.dealer = self
 
     def _begin(self, *, epoch: int, used: int) -> None:
@@ -72,6 +71,7 @@ class DynamicSampler(Sampler[list[int]]):
         self._skipped = used if left >= ranks else 0
         self._dealing = Dealing(self._size - self._skipped, ranks, self._batch_size)
         self._first = taken if left >= ranks else taken - self._dealing.batches
+        self._handed_out = taken
 
     def __len__(self) -> int:
         """Return the batches of the epoch, the same number on all ranks; of one that was restored within, its
@@ -105,6 +105,15 @@ class DynamicSampler(Sampler[list[int]]):
         """See `Dealer`; beyond the end of the epoch, as in a new one."""
         return self._dealing.sizes((batch - self._first) % len(self), self._counter.shares(batch))
 
+    @property
+    def samples_used(self) -> int:
+        """See `Dealer`: of steps that were taken; prefetched ones are dealt again."""
+        return self._skipped + self._dealing.before(self._used)
+
+    def deal_rest(self, used: int) -> None:
+        """See `Dealer`; for loaders that are iterated again."""
+        self._begin(epoch=self._epoch, used=used)
+
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, unless it is the present one, which goes on where it was left."""
         if epoch != self._epoch:
@@ -114,7 +123,7 @@ class DynamicSampler(Sampler[list[int]]):
         """Return the epoch, and how many of its samples were used: prefetched ones are not."""
         return {
             "epoch": self._epoch,
-            "used": self._skipped + self._dealing.before(self._used),
+            "used": self.samples_used,
             "samples": self._size,
             "samples_seen": self._counter.samples_seen,
         }
