@@ -14,6 +14,7 @@ from training import assert_same, loss_of, perceptron, weights
 
 import gradsieve_hvd
 from gradsieve.errors import ConfigurationError, ExchangeError, NonFiniteGradient, RankMismatch
+from gradsieve_hvd.optimizer.local.finite import not_finite
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
 
@@ -71,6 +72,14 @@ def test_weights_that_are_not_finite_are_named_on_all_ranks():
         assert_same(weights(rank.model), before)
 
     local(2, work)
+
+
+def test_only_gradients_with_nan_or_infinity_count_as_such():
+    big = torch.full((4,), 3e38)
+    rows = torch.sparse_coo_tensor([[1, 1]], torch.tensor([1.0, float("inf")]), (3,), check_invariants=True)
+    gradients = {"big": big, "half": big.to(torch.bfloat16), "none": None, "nan": big * float("nan")}
+    assert not_finite({**gradients, "rows": rows}.items()) == {"nan", "rows"}
+    assert not_finite({"big": big, "wide": torch.full((2,), 1e300).double()}.items()) == set()
 
 
 def test_the_state_of_an_optimizer_is_spared_a_gradient_that_is_not_finite():
