@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
@@ -27,9 +28,12 @@ def refused(rank: ThreadRank, error: type[Exception], said: str, *, steps: int =
     assert_same(waiting(rank), residuals)
 
 
+MODEL = perceptron()  # made here: threads share the random number generator
+
+
 def own_rank(transport: Any, **settings: Any) -> ThreadRank:
     """Return a rank with an optimizer of its own settings."""
-    model = perceptron()
+    model = copy.deepcopy(MODEL)
     plain = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer = gradsieve_hvd.DistributedOptimizer(
         plain, model.named_parameters(), transport=transport, **settings
@@ -79,7 +83,7 @@ def test_only_gradients_with_nan_or_infinity_count_as_such():
     rows = torch.sparse_coo_tensor([[1, 1]], torch.tensor([1.0, float("inf")]), (3,), check_invariants=True)
     gradients = {"big": big, "half": big.to(torch.bfloat16), "none": None, "nan": big * float("nan")}
     assert not_finite({**gradients, "rows": rows}.items()) == {"nan", "rows"}
-    assert not_finite({"big": big, "wide": torch.full((2,), 1e300).double()}.items()) == set()
+    assert not_finite({"big": big, "wide": torch.full((2,), 1e300, dtype=torch.float64)}.items()) == set()
 
 
 def test_the_state_of_an_optimizer_is_spared_a_gradient_that_is_not_finite():
