@@ -8,6 +8,7 @@ rank sends per step to the others. Time is not measured: threads of one process 
 from __future__ import annotations
 
 import argparse
+import copy
 import itertools
 import json
 from pathlib import Path
@@ -37,9 +38,10 @@ def contenders(local_steps: list[int]) -> dict[str, dict[str, Any]]:
 
 def train(task: Task, ranks: int, steps: int, every: int, rate: float, seed: int, settings: Any) -> Any:
     """Return the held-out losses at every ``every``-th step, and the bytes that rank 0 sends per step."""
+    initial = task.model(seed)  # made here: threads share the random number generator
 
     def run(transport: ThreadTransport) -> Any:
-        model = task.model(seed)
+        model = copy.deepcopy(initial)
         plain = torch.optim.AdamW(model.parameters(), lr=rate)
         optimizer = gradsieve_hvd.DistributedOptimizer(
             plain, model.named_parameters(), transport=transport, **settings
