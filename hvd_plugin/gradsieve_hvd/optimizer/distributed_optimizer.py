@@ -74,7 +74,9 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             (see `choose_transport`), which all of them choose together: here, or under ``hvd.elastic`` in
             the first round, and again in the first one after `TrainingState.restore`.
         mode: when gradients become new weights (docs/modes.md). "synchronous": at every step, all ranks'.
-            "local": every rank steps by itself, and all exchange what has become of their weights.
+            "local": every rank steps by itself, and all exchange what has become of their weights. "bsp",
+            "asp", "ssp", "dssp", "dasp": steps push gradients to a parameter server in the ranks, which makes
+            updates when the mode says; see `gradsieve_hvd.optimizer.served.methods.ServedMethods`.
         mode_settings: of the mode. "local": see `gradsieve_hvd.optimizer.local.local`.
 
     Raises:

@@ -12,10 +12,11 @@ from gradsieve.errors import ConfigurationError
 from .balanced import balanced
 from .local import local
 from .request import Request
+from .served import SERVED
 from .synchronous import synchronous
 
 MODES: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {"synchronous": synchronous, "balanced": balanced, "local": local}
+    {"synchronous": synchronous, "balanced": balanced, "local": local, **SERVED}
 )
 """By name. Each takes a `Request`, and by keyword the settings that are its own."""
 

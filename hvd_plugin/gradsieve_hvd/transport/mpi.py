@@ -22,6 +22,7 @@ from torch import Tensor
 from gradsieve.errors import ConfigurationError, ExchangeError
 
 from .base import Arriving
+from .mpi_mail import MpiMail
 from .running_clock import RUNNING
 
 _TAG = 1
@@ -126,6 +127,10 @@ class MpiTransport:
         self._wait(summing.Test, "no sum with the other ranks", _MOVING_NAP)
         del self._unfinished[number]
         return total
+
+    def open_mail(self) -> MpiMail:
+        """See `gradsieve_hvd.transport.mail.Mailing`."""
+        return MpiMail(self._comm, self._ask, self._timeout)
 
     def close(self) -> None:
         """Make a call that waits, and all later ones, raise; return when none is within MPI any more."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from gradsieve.errors import ExchangeError
 
 from .base import Arriving
+from .thread_mail import Box, ThreadMail
 
 Result = TypeVar("Result")
 
@@ -23,13 +24,14 @@ _SWAPPED = -1  # the channel of `send_receive`
 
 class _Mailboxes:
     """boxes: sender, receiver -> messages under way with their channels; None says that the sender has
-    failed.
+    failed. letters: by receiver.
     """
 
     def __init__(self, size: int) -> None:
         self.boxes: dict[tuple[int, int], queue.SimpleQueue[tuple[int, Tensor] | None]] = {
             (sender, receiver): queue.SimpleQueue() for sender in range(size) for receiver in range(size)
         }
+        self.letters: list[Box] = [queue.SimpleQueue() for _ in range(size)]
 
 
 class ThreadTransport:
@@ -40,7 +42,7 @@ class ThreadTransport:
 
     def __init__(self, rank: int, size: int, mailboxes: _Mailboxes, timeout: float) -> None:
         self.rank, self.size, self.sent_bytes = rank, size, 0
-        self._boxes, self._timeout = mailboxes.boxes, timeout
+        self._boxes, self._letters, self._timeout = mailboxes.boxes, mailboxes.letters, timeout
         self._early: defaultdict[tuple[int, int], deque[Tensor]] = defaultdict(deque)
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
@@ -61,6 +63,10 @@ class ThreadTransport:
             return (self._receive(source, channel) for source in range(self.size))
 
         return arriving
+
+    def open_mail(self) -> ThreadMail:
+        """See `gradsieve_hvd.transport.mail.Mailing`."""
+        return ThreadMail(self.rank, self._letters)
 
     def _send(self, message: Tensor, to: int, channel: int) -> None:
         self._boxes[self.rank, to].put((channel, message))
@@ -88,6 +94,7 @@ class ThreadTransport:
         """Tell all others that this rank sends nothing more."""
         for other in range(self.size):
             self._boxes[self.rank, other].put(None)
+            self._letters[other].put((self.rank, None))
 
 
 def run_ranks(

@@ -14,6 +14,7 @@ from torch import Tensor
 from gradsieve.errors import ExchangeError
 
 from .base import Arriving
+from .torch_mail import TorchMail
 
 _TAG = 0
 _TAGS_OF_A_CHANNEL = 2  # for the lengths of messages, and for these
@@ -88,6 +89,10 @@ class TorchDistributedTransport:
                 "make the same exchanges in the same order"
             ) from error
         return total
+
+    def open_mail(self) -> TorchMail:
+        """See `gradsieve_hvd.transport.mail.Mailing`."""
+        return TorchMail(self._group, [self._global(rank) for rank in range(self.size)], self.rank)
 
     def _begin_send(self, message: Tensor, to: int, length_tag: int, tag: int) -> _Sending:
         length = torch.tensor([message.numel()], device="cpu")

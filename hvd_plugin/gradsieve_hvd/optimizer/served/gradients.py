@@ -1,0 +1,91 @@
+"""A rank's gradients on their way to a parameter server: what is sent of each, and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from gradsieve import CompressionConfig, Refusal
+from gradsieve.codec import encode_all
+from gradsieve.errors import ConfigurationError
+from gradsieve.kernels.magnitude import all_finite
+from gradsieve_hvd.engine.compressed_layer import CompressedLayer
+from gradsieve_hvd.engine.parameters import compresses
+
+
+class ServedGradients:
+    """Encodes the gradients of one push after another; each ends with ``commit`` or ``rollback``.
+
+    Args:
+        named: the parameters; a tensor's number is its place here.
+        config: which gradients are compressed, and how; others travel whole, as fp32.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, Parameter]], config: CompressionConfig) -> None:
+        self._named, self._policy = named, config.policy()
+        self._layers = {
+            number: CompressedLayer(
+                config, p.numel(), p.device, name, self._policy.layer(name, p.numel())
+            )
+            for number, (name, p) in enumerate(named)
+            if compresses(config, name, p)
+        }  # fmt: skip
+
+    def payloads(self, step: int) -> dict[int, Tensor] | list[str]:
+        """Return what is sent of each parameter's gradient, by number; or the names of those that are not
+        finite, and then nothing has changed.
+
+        Parameters without a gradient, and frozen ones, are left out; what waits of them waits on.
+
+        step: the clock of a density warm-up: pushes before.
+
+        Raises:
+            ConfigurationError: a gradient is sparse.
+        """
+        made: dict[int, Tensor] = {}
+        refused = []
+        for number, (name, parameter) in enumerate(self._named):
+            gradient = parameter.grad
+            if gradient is None or not parameter.requires_grad:
+                continue
+            if gradient.is_sparse:
+                raise ConfigurationError(
+                    f"the gradient of '{name}' is sparse, and a parameter server takes dense ones: make the "
+                    "embedding with sparse=False"
+                )
+            payload = self._payload(number, gradient, step)
+            if payload is None:
+                refused.append(name)
+            else:
+                made[number] = payload
+        if refused:
+            self.rollback()
+        return refused or made
+
+    def _payload(self, number: int, gradient: Tensor, step: int) -> Tensor | None:
+        layer = self._layers.get(number)
+        if layer is None:
+            flat = gradient.detach().reshape(-1).to("cpu", torch.float32)
+            return encode_all(flat, "float32") if all_finite(flat) else None
+        selected = layer.select(gradient, step=step)
+        return None if isinstance(selected, Refusal) else layer.encode(selected)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the residuals, thresholds and policies of the compressed parameters, by name (copies)."""
+        return {self._named[number][0]: layer.state_dict() for number, layer in self._layers.items()}
+
+    def commit(self) -> None:
+        """What was encoded has arrived."""
+        for layer in self._layers.values():
+            layer.commit()
+        self._policy.commit()
+
+    def rollback(self) -> None:
+        """What was encoded is not going to be applied: residuals are as before."""
+        for layer in self._layers.values():
+            layer.rollback()
+        self._policy.rollback()

@@ -1,0 +1,133 @@
+"""What an optimizer that a parameter server updates has instead of torch's methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from gradsieve.density import is_count
+from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.supported import refuse_closure
+
+from .training import ServedCounters, ServedTraining
+
+
+class ServedMethods(torch.optim.Optimizer):
+    """The methods; the class below is the user's, whose own step runs on the shards.
+
+    training: this rank's part.
+    """
+
+    training: ServedTraining
+
+    @property
+    def samples_seen(self) -> int:
+        """Samples of all ranks behind the newest weights, by what ``step(samples=...)`` was told."""
+        return self.training.samples_seen
+
+    @property
+    def version(self) -> int:
+        """How many updates this rank's weights have had."""
+        return self.training.version
+
+    def step(self, closure: None = None, *, samples: int = 1) -> None:  # type: ignore[override]
+        """Push the gradients and wait until the mode lets this rank go on; mostly with new weights.
+
+        Args:
+            closure: none is allowed.
+            samples: in the batch, for `samples_seen` and for modes that follow measured speed.
+
+        Raises:
+            ConfigurationError: there is a closure, ``samples`` is no number of samples, or training has
+                finished.
+            NonFiniteGradient, ExchangeError, PayloadError, RankMismatch: on all ranks, whichever rank it
+                happened on; training has ended, and the weights are those of the last version that came.
+        """
+        refuse_closure((self, closure), {})
+        if not is_count(samples, 1):
+            raise ConfigurationError(f"samples={samples!r}: expected the number of samples in the batch")
+        self.training.step(self, samples)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        self.training.begin_batch()
+        super(type(self), self).zero_grad(set_to_none)
+
+    def finish(self) -> None:
+        """Call it after the last step: this rank pushes no more, and serves until all ranks have called it.
+
+        Then all have the weights of the last version. A rank that ends without it serves on, too, until the
+        others have ended.
+
+        Raises:
+            ExchangeError: see `step`.
+        """
+        self.training.finish(self)
+
+    @contextmanager
+    def consistent(self) -> Iterator[int]:
+        """Within, the model has the weights of the newest version, whose number is yielded, for an evaluation
+        or a checkpoint; afterwards this rank's own again::
+
+            with optimizer.consistent() as version:
+                evaluate(model)
+
+        Ranks that enter at different times see different versions; after `finish` all have the last one.
+
+        Raises:
+            ExchangeError: see `step`.
+        """
+        with self.training.consistent() as version:
+            yield version
+
+    def stats(self) -> ServedCounters:
+        """Return what this rank has done so far."""
+        return self.training.counters
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, before the first step.
+
+        Raises:
+            ConfigurationError: after it, as the state is with the shards then.
+        """
+        self.training.require_not_begun("state_dict()")
+        return dict(super(type(self), self).state_dict())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state, before the first step; shards begin with it.
+
+        Raises:
+            ConfigurationError: after it.
+        """
+        self.training.require_not_begun("load_state_dict()")
+        super(type(self), self).load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refuse: shards keep the parameters that there were.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            f"add_param_group() of {len(param_group['params'])} parameters: a parameter server keeps the "
+            "parameters that it began with. Add them before gradsieve_hvd.DistributedOptimizer(...)"
+        )
+
+
+METHODS = (
+    "add_param_group",
+    "consistent",
+    "finish",
+    "load_state_dict",
+    "samples_seen",
+    "state_dict",
+    "stats",
+    "step",
+    "version",
+    "zero_grad",
+)
+# Else torch would wrap it: the user's step hooks are not for pushes.
+ServedMethods.step.hooked = True  # type: ignore[attr-defined]

@@ -1,0 +1,78 @@
+"""The optimizers of the modes in which a parameter server makes the updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.compression_argument import settings_from
+from gradsieve_hvd.engine.settings import Settings
+from gradsieve_hvd.optimizer.derived_class import sharing_all_with, with_methods
+from gradsieve_hvd.optimizer.elastic_ranks import ElasticRanks
+
+from .methods import METHODS, ServedMethods
+from .training import ServedTraining
+
+if TYPE_CHECKING:
+    from gradsieve_hvd.optimizer.request import Request
+
+POLICIES: Mapping[str, str] = MappingProxyType(
+    {"bsp": "synchronous", "asp": "asp", "ssp": "ssp", "dssp": "dssp", "dasp": "dasp"}
+)
+"""Of each mode, its name in `gradsieve_hvd.server.modes.MODES`."""
+
+
+def served(mode: str, request: Request) -> Any:
+    """Return an optimizer whose steps push gradients to a parameter server; see `ServedMethods`.
+
+    Raises:
+        ConfigurationError: a setting is not allowed in these modes.
+    """
+    settings = _settings(mode, request)
+    ranks = request.ranks(settings.timeout_seconds)
+    if isinstance(ranks, ElasticRanks):
+        raise ConfigurationError(f"mode={mode!r} does not go with hvd.elastic: ranks must stay")
+    methods = with_methods(type(request.optimizer), ServedMethods, METHODS)
+    made = sharing_all_with(request.optimizer, methods, METHODS)
+    compared = {
+        "mode": mode,
+        "exchange": request.exchange,
+        "optimizer": type(request.optimizer).__name__,
+    }
+    made.training = ServedTraining(
+        request.optimizer, request.named, settings, ranks, POLICIES[mode], compared
+    )
+    return made
+
+
+SERVED = MappingProxyType({mode: partial(served, mode) for mode in POLICIES})
+"""What makes an optimizer of each mode."""
+
+
+def _settings(mode: str, request: Request) -> Settings:
+    """Return the settings, if nothing was asked for that these modes do not do."""
+    settings = settings_from(request.compression)
+    config = settings.config
+    refused = {
+        "backward_passes_per_step": request.passes != 1,
+        "op": not request.averages,
+        "gradient_predivide_factor": request.predivide != 1.0,
+        "groups": request.groups is not None,
+        "sparse_as_dense": request.sparse_as_dense,
+        "rank": request.rank is not None,
+        "exchange (other than 'allgather', which is sparse pushes, and 'dense')": request.exchange
+        not in ("allgather", "dense"),
+        "compression.grad_scaler": settings.grad_scaler is not None,
+        "compression.nonfinite (other than 'raise')": settings.nonfinite != "raise",
+        "compression.clip_global_norm": settings.clip_global_norm is not None,
+        "compression.clip_norm": config.clip_norm is not None,
+        "compression.momentum": config.momentum is not None,
+    }
+    if wrong := [name for name, is_set in refused.items() if is_set]:
+        raise ConfigurationError(
+            f"mode={mode!r} does not take {', '.join(wrong)}: leave it out, or train with mode='synchronous'"
+        )
+    return settings

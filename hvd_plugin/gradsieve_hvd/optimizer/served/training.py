@@ -1,0 +1,258 @@
+"""Training by a parameter server that lives in the ranks themselves: one rank's part of it.
+
+::
+
+    step: gradients ─► Push to the decision-maker, Parts to the shards ─► wait ─► p = new weights, or go on
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch.nn import Parameter
+
+from gradsieve import Compression
+from gradsieve.bit_hash import bit_hash
+from gradsieve.errors import ConfigurationError, GradsieveError, NonFiniteGradient, RankMismatch
+from gradsieve_hvd.engine.settings import Settings
+from gradsieve_hvd.engine.settings_check import compare_settings, settings_of
+from gradsieve_hvd.optimizer.exchange_thread import ExchangeThread
+from gradsieve_hvd.optimizer.messages import ThreadMessages
+from gradsieve_hvd.server.decision_maker import DecisionMaker
+from gradsieve_hvd.server.ledger import Ledger
+from gradsieve_hvd.server.modes import MODES
+from gradsieve_hvd.server.partition import Partition
+from gradsieve_hvd.server.server_thread import ServerThread
+from gradsieve_hvd.server.shard import Shard
+from gradsieve_hvd.server.shard_optimizer import hyperparameters_of, shard_of
+from gradsieve_hvd.server.worker import Fresh, Worker
+from gradsieve_hvd.transport.base import Transport
+from gradsieve_hvd.transport.mail import require_mailing
+
+from .gradients import ServedGradients
+from .weights import ServedWeights
+
+_SHORTEST_SECONDS = 1e-6  # speeds are samples over seconds
+
+
+@dataclass(slots=True)
+class ServedCounters:
+    """One rank's training so far.
+
+    steps: calls of ``step()``. kept: those that brought no new weights. pushed_bytes: payloads of gradients.
+    reply_bytes: weights that came back.
+    computing_seconds: between steps. waiting_seconds: in ``step()``, from the push to the answer. staleness:
+    releases that an applied gradient had missed, the mean over all ranks' so far.
+    """
+
+    steps: int = 0
+    kept: int = 0
+    pushed_bytes: int = 0
+    reply_bytes: int = 0
+    computing_seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    staleness: float = 0.0
+
+
+class ServedTraining:
+    """One rank's worker, and its shard, from the first step on.
+
+    Args:
+        optimizer: the user's; its class makes the updates, on the shards.
+        named: its parameters.
+        settings: the user's.
+        transport: to the other ranks, for this object alone; it carries letters.
+        mode: a name in `gradsieve_hvd.server.modes.MODES`.
+        compared: what else must be equal on all ranks, JSON-able: "mode" as users call it, "exchange" among
+            it.
+
+    gradients: of this rank. counters: what has happened so far.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        named: Sequence[tuple[str, Parameter]],
+        settings: Settings,
+        transport: Transport,
+        mode: str,
+        compared: dict[str, str],
+    ) -> None:
+        self._optimizer, self._settings, self._transport = optimizer, settings, transport
+        self._named = sorted(named, key=lambda each: each[0])
+        self._mode, self._compared = mode, compared
+        self._mailing = require_mailing(transport)
+        whole = Compression.topk(min_elements=sys.maxsize)
+        self.gradients = ServedGradients(
+            self._named, whole if compared["exchange"] == "dense" else settings.config
+        )
+        self._weights = ServedWeights(self._named)
+        self._server: ServerThread | None = None
+        self._worker: Worker | None = None
+        self._finished = False
+        self._began = time.monotonic()
+        self.counters = ServedCounters()
+
+    @property
+    def samples_seen(self) -> int:
+        """Samples of all ranks behind the newest weights that this rank was told of."""
+        return 0 if self._worker is None else self._worker.samples_seen
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where the gradients went that this rank's shard was given."""
+        return Ledger() if self._server is None else self._server.shard.ledger
+
+    @property
+    def version(self) -> int:
+        """Of this rank's weights: how many updates they have had."""
+        return 0 if self._worker is None else self._worker.version
+
+    def begin_batch(self) -> None:
+        """Gradients were zeroed: the first time, training begins then, rather than at construction."""
+        if self._worker is None:
+            self._began = time.monotonic()
+
+    def step(self, groups: torch.optim.Optimizer, samples: int) -> None:
+        """Push the gradients, and wait until the mode lets this rank go on, perhaps with new weights.
+
+        groups: the optimizer whose hyperparameters and, at the first step, state count.
+
+        Raises:
+            ConfigurationError: training has finished, or a gradient is sparse.
+            GradsieveError: training has failed, here or on another rank; the weights are of the last version
+                that came.
+        """
+        worker = self._worker or self._start(groups)
+        if self._finished:
+            raise ConfigurationError("optimizer.step() after optimizer.finish(): all ranks have stopped")
+        worker.raise_if_failed()
+        payloads = self.gradients.payloads(worker.pushes)
+        if isinstance(payloads, list):
+            self._refuse(worker, payloads)
+        assert isinstance(payloads, dict)
+        seconds = max(time.monotonic() - self._began, _SHORTEST_SECONDS)
+        hyperparameters = hyperparameters_of(groups) if self._transport.rank == 0 else []
+        pushed = time.monotonic()
+        try:
+            fresh = worker.push(payloads, samples, seconds, hyperparameters)
+        except GradsieveError:
+            self.gradients.rollback()
+            raise
+        if fresh is not None:
+            self._put(worker, fresh.tensors)
+        self.gradients.commit()
+        self._began = time.monotonic()
+        self._count(payloads, fresh, seconds, self._began - pushed)
+        self.counters.staleness = worker.staleness
+
+    def finish(self, groups: torch.optim.Optimizer) -> None:
+        """Stop pushing, serve until all ranks have stopped, and take over the last version; a second time,
+        nothing.
+
+        Raises:
+            GradsieveError: see `step`.
+        """
+        if not self._finished:
+            worker = self._worker or self._start(groups)
+            self._put(worker, worker.finish().tensors)
+            self._finished = True
+
+    def require_not_begun(self, what: str) -> None:
+        """Refuse what looks at the optimizer's state after the first step, when the shards have it.
+
+        Raises:
+            ConfigurationError: the first step was taken.
+        """
+        if self._worker is not None:
+            raise ConfigurationError(
+                f"{what} after the first step with mode={self._compared['mode']!r}: the optimizer's state is "
+                "spread over the ranks' shards and cannot be collected yet. Save model.state_dict() under "
+                "optimizer.consistent(), and begin the optimizer's state anew"
+            )
+
+    @contextmanager
+    def consistent(self) -> Iterator[int]:
+        """Within, this rank's model has the newest version's weights, whose number is yielded; afterwards,
+        its own again.
+
+        Raises:
+            GradsieveError: see `step`.
+        """
+        if self._worker is None or self._finished:
+            yield self.version
+            return
+        own = self._weights.copies()
+        fresh = self._worker.newest()
+        self._put(self._worker, fresh.tensors)
+        try:
+            yield fresh.version
+        finally:
+            self._weights.restore(own)
+
+    def _start(self, groups: torch.optim.Optimizer) -> Worker:
+        """Compare settings and weights with the other ranks, then serve.
+
+        Raises:
+            RankMismatch: on every rank: they differ.
+        """
+        transport, timeout = self._transport, self._settings.timeout_seconds
+        messages = ThreadMessages(ExchangeThread(transport, timeout))
+        said = settings_of(self._settings, self._named, **self._compared)
+        compare_settings(said, None, messages, timeout)
+        self._compare_weights(messages)
+        sizes = [p.numel() * p.element_size() for _, p in self._named]
+        partition = Partition.balanced(sizes, transport.size)
+        kept = partition.of_shard(transport.rank)
+        self._optimizer.state, self._optimizer.param_groups = groups.state, groups.param_groups
+        optimizer, copies = shard_of(self._optimizer, [p for _, p in self._named], kept)
+        names = {number: self._named[number][0] for number in kept}
+        shard = Shard(copies, names, optimizer, transport.size)
+        decides = transport.rank == 0
+        maker = DecisionMaker(MODES[self._mode], transport.size, self._began) if decides else None
+        self._server = ServerThread(self._mailing.open_mail(), shard, maker, partition.shards, timeout)
+        self._worker = Worker(self._server, partition, timeout)
+        return self._worker
+
+    def _compare_weights(self, messages: ThreadMessages) -> None:
+        hashes = torch.tensor([bit_hash(p) for _, p in self._named], dtype=torch.int64, device="cpu")
+        told = messages.tell(str(bit_hash(hashes)).encode(), "initial weights").wait()
+        others = [str(rank) for rank, each in enumerate(told) if each != told[0]]
+        if others:
+            raise RankMismatch(
+                f"ranks {', '.join(others)} begin with other weights than rank 0: call "
+                "hvd.broadcast_parameters(model.state_dict(), root_rank=0) before the first step"
+            )
+
+    def _refuse(self, worker: Worker, names: Sequence[str]) -> None:
+        shown = ", ".join(f"'{name}'" for name in names[:8])
+        error = NonFiniteGradient(
+            f"NaN or infinity in the gradient of {shown} on rank {self._transport.rank}. Training has ended "
+            f"on all ranks, and no weight was changed since the last version. Check loss and learning rate, "
+            "and start again from a checkpoint."
+        )
+        worker.fail(error)
+        worker.raise_if_failed()
+
+    def _put(self, worker: Worker, tensors: Mapping[int, tuple[torch.Tensor, bool]]) -> None:
+        try:
+            self._weights.put(tensors)
+        except GradsieveError as error:
+            worker.fail(error)
+            raise
+
+    def _count(
+        self, payloads: Mapping[int, torch.Tensor], fresh: Fresh | None, computing: float, waiting: float
+    ) -> None:
+        counters = self.counters
+        counters.steps += 1
+        counters.kept += fresh is None
+        counters.pushed_bytes += sum(each.numel() for each in payloads.values())
+        counters.reply_bytes += sum(each.numel() for each, _ in fresh.tensors.values()) if fresh else 0
+        counters.computing_seconds += computing
+        counters.waiting_seconds += waiting

@@ -1,0 +1,142 @@
+"""The decision-maker: it asks the mode what to do, and writes the orders."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from .events import (
+    Continue,
+    Contribution,
+    Discard,
+    Event,
+    Left,
+    Pushed,
+    Release,
+    Reply,
+    Started,
+    WakeAt,
+    Woke,
+)
+from .letters import (
+    Answer,
+    AskWeights,
+    Drop,
+    Hyperparameters,
+    Leave,
+    Letter,
+    MakeVersion,
+    Order,
+    Orders,
+    Push,
+    Send,
+    Stop,
+    order_as_json,
+)
+from .node_table import Mode, NodeTable, take_turn
+
+Outgoing = list[tuple[Sequence[int], Letter]]
+"""Letters with the ranks that they go to, in the order in which they are posted."""
+
+
+class DecisionMaker:
+    """One for all ranks: what it orders, shards do in its order, so that a version is the same everywhere.
+
+    It knows neither tensors nor clocks: times come with what it is told.
+
+    Args:
+        mode: what decides. workers: P. now: when the workers began their first batch, which all may compute.
+
+    wake_at: when to call `wake`, if it is told nothing before; None for never. missed: how many gradients
+    were applied, by the number of releases that each had missed. discarded: pushes that never are.
+    """
+
+    def __init__(self, mode: Mode, workers: int, now: float) -> None:
+        self._mode, self._table = mode, NodeTable(workers)
+        self._everyone = range(workers)
+        self._samples: dict[int, int] = {}  # by push that waits for a release
+        self._released_samples = 0
+        self._hyperparameters: Hyperparameters = []
+        self.wake_at: float | None = None
+        self.missed: Counter[int] = Counter()
+        self.discarded = 0
+        take_turn(self._table, mode, Started(now))  # everybody has the initial weights
+
+    @property
+    def version(self) -> int:
+        """The newest."""
+        return self._table.version
+
+    def hear(self, rank: int, letter: Letter, now: float) -> Outgoing:
+        """Return what follows from a worker's letter."""
+        match letter:
+            case Push():
+                self._hyperparameters = letter.hyperparameters or self._hyperparameters
+                self._samples[letter.number] = letter.samples
+                pushed = Pushed(now, letter.number, rank, letter.version, letter.samples, letter.seconds)
+                return self._turn(pushed)
+            case Leave():
+                return [*self._turn(Left(now, rank)), *self._ending()]
+            case AskWeights():
+                base = self._table.nodes[rank].version
+                return [
+                    (self._everyone, _orders([Send((rank,), (base,))])),
+                    ([rank], self._answer(self.version, 1.0)),
+                ]
+        raise TypeError(type(letter).__name__)
+
+    def wake(self, now: float) -> Outgoing:
+        """Return what follows from time alone."""
+        self.wake_at = None
+        return self._turn(Woke(now))
+
+    def _turn(self, event: Event) -> Outgoing:
+        pending = dict(self._table.pending)
+        bases = [node.version for node in self._table.nodes]
+        if isinstance(event, Pushed):
+            pending[event.number] = event
+        version = self._table.version
+        orders: list[Order] = []
+        answers: Outgoing = []
+        fresh: list[int] = []
+        for action in take_turn(self._table, self._mode, event):
+            match action:
+                case Release(contributions):
+                    version += 1
+                    orders.append(MakeVersion(version, contributions, self._hyperparameters))
+                    self._count(contributions, pending, version)
+                case Discard(number):
+                    orders.append(Drop(number))
+                    del self._samples[number]
+                    self.discarded += 1
+                case Reply(rank, share):
+                    fresh.append(rank)
+                    answers.append(([rank], self._answer(self.version, share)))
+                case Continue(rank):
+                    answers.append(([rank], self._answer(None, self._table.nodes[rank].share)))
+                case WakeAt(time):
+                    self.wake_at = time
+        if fresh:
+            orders.append(Send(tuple(fresh), tuple(bases[rank] for rank in fresh)))
+        return [*([(self._everyone, _orders(orders))] if orders else []), *answers]
+
+    def _count(self, contributions: Sequence[Contribution], pending: dict[int, Pushed], version: int) -> None:
+        for each in contributions:
+            self.missed[version - 1 - pending[each.number].version] += 1
+            self._released_samples += self._samples.pop(each.number)
+
+    def _answer(self, version: int | None, share: float) -> Answer:
+        missed = sum(releases * gradients for releases, gradients in self.missed.items())
+        staleness = missed / max(self.missed.total(), 1)
+        return Answer(version=version, share=share, samples=self._released_samples, staleness=staleness)
+
+    def _ending(self) -> Outgoing:
+        if self._table.active:
+            return []
+        everyone, bases = tuple(self._everyone), tuple(node.version for node in self._table.nodes)
+        stop = Stop(version=self.version, samples=self._released_samples)
+        return [(everyone, _orders([Send(everyone, bases, last=True)])), (everyone, stop)]
+
+
+def _orders(orders: Sequence[Order]) -> Orders:
+    return Orders(each=[order_as_json(each) for each in orders])

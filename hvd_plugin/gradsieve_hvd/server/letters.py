@@ -1,0 +1,208 @@
+"""What workers, shards and the decision-maker write to each other, and how that becomes bytes.
+
+::
+
+    worker ── Push ──► decision-maker        "there is a gradient of this version"; its Parts go to the shards
+    worker ── Parts ─► every shard
+    decision-maker ── Orders ──► every shard: Release, Drop, Send, in the same order everywhere
+    decision-maker ── Answer ──► worker      go on, with which weights
+    shard ── Weights ──► worker
+    worker ── Leave ──► decision-maker ── Stop ──► everyone, when all workers have left
+    anyone ── Failure ──► everyone
+
+A letter is a frame (`gradsieve.codec.frame`: magic, version, lengths, checksum) around a header in JSON and
+parts of bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from gradsieve.codec import Label, frame, unframe
+from gradsieve.errors import PayloadError
+
+from .events import Contribution
+
+Hyperparameters = list[dict[str, Any]]
+"""Of each parameter group of an optimizer: learning rate, momentum and the like, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """parts: uint8 [bytes] each, on the CPU."""
+
+    parts: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push(Letter):
+    """See `gradsieve_hvd.server.events.Pushed`. hyperparameters: of the sender's optimizer now, from rank 0;
+    empty from others.
+    """
+
+    number: int
+    version: int
+    samples: int
+    seconds: float
+    hyperparameters: Hyperparameters = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts(Letter):
+    """What a push brings for one shard. tensors: their numbers in the model; parts: their payloads."""
+
+    number: int
+    tensors: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders(Letter):
+    """What shards do next. each: from `order_as_json`."""
+
+    each: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Letter):
+    """A worker may go on. version: of the weights that come from the shards; None if it keeps what it has.
+    share: size of its next batch in nominal batches. samples: behind this version, of all ranks. staleness:
+    releases that an applied gradient had missed, the mean of all so far.
+    """
+
+    version: int | None
+    share: float
+    samples: int
+    staleness: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights(Letter):
+    """A shard's weights of one version. parts: of the tensors in the order of `Partition.of_shard`, as
+    `packed_weights` makes them. whole: whether each is all of its tensor. last: whether nothing comes from
+    the shard any more.
+    """
+
+    version: int
+    whole: list[bool]
+    last: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskWeights(Letter):
+    """A worker wants to look at the newest version, beside its training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave(Letter):
+    """A worker will not push any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(Letter):
+    """All workers have left. version: the last one, which everybody gets."""
+
+    version: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure(Letter):
+    """Training is over. error: name of a class in `gradsieve.errors`; says: its message."""
+
+    error: str
+    says: str
+
+
+_KINDS: Mapping[str, type[Letter]] = {
+    each.__name__: each
+    for each in (Push, Parts, Orders, Answer, Weights, AskWeights, Leave, Stop, Failure)
+}  # fmt: skip
+_FORMAT = 1
+
+
+def pack(letter: Letter) -> Tensor:
+    """Return a letter as uint8 [bytes]; its parts are copied."""
+    names = [each.name for each in dataclasses.fields(letter) if each.name != "parts"]
+    header = {"kind": type(letter).__name__} | {name: getattr(letter, name) for name in names}
+    start = torch.frombuffer(bytearray(json.dumps(header).encode()), dtype=torch.uint8)
+    pieces = (start, *letter.parts)
+    return frame(torch.cat(pieces), Label(_FORMAT, tuple(each.numel() for each in pieces)))
+
+
+def unpack(message: Tensor) -> Letter:
+    """Return the letter that `pack` made into these bytes; its parts share memory with them.
+
+    Raises:
+        PayloadError: they are truncated, corrupted or foreign.
+    """
+    label, content = unframe(message)
+    if label.epoch != _FORMAT or not label.sizes or sum(label.sizes) != content.numel():
+        raise PayloadError(
+            f"field 'sizes': found format {label.epoch} and {sum(label.sizes)} bytes, expected format "
+            f"{_FORMAT} and {content.numel()} bytes: run the same gradsieve release on all ranks"
+        )
+    start, *parts = torch.split(content, list(label.sizes))
+    try:
+        header = json.loads(bytes(start.numpy()))
+        return _KINDS[header.pop("kind")](**header, parts=tuple(parts))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PayloadError(
+            f"field 'header': {error!r}: not a letter; run the same gradsieve release on all ranks"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class MakeVersion:
+    """Make a version of pushes. hyperparameters: to be set before; empty if they stay as they are."""
+
+    ORDER: ClassVar[str] = "release"
+    version: int
+    contributions: tuple[Contribution, ...]
+    hyperparameters: Hyperparameters
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Forget a push, which is never applied."""
+
+    ORDER: ClassVar[str] = "drop"
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the weights, as they are then, to ranks. bases: the version that each has. last: whether all
+    workers have left.
+    """
+
+    ORDER: ClassVar[str] = "send"
+    ranks: tuple[int, ...]
+    bases: tuple[int, ...]
+    last: bool = False
+
+
+Order = MakeVersion | Drop | Send
+
+
+def order_as_json(order: Order) -> dict[str, Any]:
+    """Return an order for `Orders`."""
+    return {"order": order.ORDER} | dataclasses.asdict(order)
+
+
+def order_from_json(said: Mapping[str, Any]) -> Order:
+    """Return the order that `order_as_json` was given."""
+    match said["order"]:
+        case MakeVersion.ORDER:
+            contributions = tuple(Contribution(**each) for each in said["contributions"])
+            return MakeVersion(said["version"], contributions, said["hyperparameters"])
+        case Drop.ORDER:
+            return Drop(said["number"])
+        case _:
+            return Send(tuple(said["ranks"]), tuple(said["bases"]), said["last"])

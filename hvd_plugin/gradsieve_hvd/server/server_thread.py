@@ -1,0 +1,207 @@
+"""The thread of a rank that serves: it reads the rank's letters, and has them answered.
+
+It serves on when this rank's training has ended, until that of all ranks has.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import sys
+import threading
+import time
+from collections.abc import Collection, Sequence
+
+import torch
+
+import gradsieve.errors as errors
+from gradsieve.errors import ExchangeError, GradsieveError
+from gradsieve_hvd.transport.mail import Mail
+from gradsieve_hvd.transport.running_clock import RUNNING
+
+from .decision_maker import DecisionMaker
+from .letters import (
+    Answer,
+    AskWeights,
+    Failure,
+    Leave,
+    Letter,
+    Orders,
+    Parts,
+    Push,
+    Stop,
+    Weights,
+    order_from_json,
+    pack,
+    unpack,
+)
+from .shard import Shard
+
+_LOOK_SECONDS = 0.5
+_FAREWELL_SECONDS = 5.0
+
+
+class ServerThread:
+    """Serves one rank's shard, on rank 0 the decision-maker, too, and hands the worker what is for it.
+
+    Args:
+        mail: for this thread alone to collect.
+        shard: of this rank.
+        decision_maker: on rank 0; None on others.
+        shards: the ranks whose shards keep something.
+        timeout: how long nothing may be heard from anybody, in seconds, while somebody waits.
+
+    inbox: answers, weights and the end, with their senders, for the worker. failure: what ended training;
+    None while it goes on. Once there is one, no weight changes any more.
+    """
+
+    def __init__(
+        self,
+        mail: Mail,
+        shard: Shard,
+        decision_maker: DecisionMaker | None,
+        shards: Collection[int],
+        timeout: float,
+    ) -> None:
+        self.rank, self.size = mail.rank, mail.size
+        self.inbox: queue.SimpleQueue[tuple[int, Letter]] = queue.SimpleQueue()
+        self.failure: GradsieveError | None = None
+        self.shard = shard
+        self._mail, self._decision_maker, self._timeout = mail, decision_maker, timeout
+        self._heard = RUNNING.seconds()
+        self._stopped, self._awaited = False, set(shards)  # those whose last weights are still to come
+        self._leaving = threading.Lock()
+        self._left = self._wants_to_leave = False
+        self._thread = threading.Thread(target=self._run, name="gradsieve-server", daemon=True)
+        self._thread.start()
+        atexit.register(self._at_exit)
+
+    def post(self, letter: Letter, to: Sequence[int]) -> None:
+        """Send a letter to ranks; see `Mail.post`."""
+        packed = pack(letter)
+        for rank in to:
+            self._mail.post(packed, rank)
+
+    def silence(self) -> float:
+        """Return for how many seconds of this process nothing has been heard from anybody."""
+        return RUNNING.seconds() - self._heard
+
+    def leave(self) -> None:
+        """Say that this rank will push no more; a second time, nothing."""
+        with self._leaving:
+            if not self._left and self.failure is None:
+                self.post(Leave(), [0])
+            self._left = True
+
+    def leave_soon(self) -> None:
+        """Have the thread say so: for a finalizer, which may run within any call of any thread."""
+        self._wants_to_leave = True
+
+    def fail(self, error: GradsieveError) -> None:
+        """End training on all ranks by an error, unless it has ended. Callable from any thread."""
+        if self.failure is None and not self._stopped:
+            self.failure = error
+            says = Failure(error=type(error).__name__, says=str(error))
+            try:
+                self.post(says, range(self.size))
+            except GradsieveError:  # without a network each rank finds out by itself
+                self.inbox.put((self.rank, says))
+
+    def join(self) -> None:
+        """Wait until all ranks have left, and every letter.
+
+        Raises:
+            ExchangeError: nothing was heard for longer than the time-out.
+        """
+        while self._thread.is_alive():
+            self._thread.join(_LOOK_SECONDS)
+            if self.silence() > self._timeout:
+                raise ExchangeError(
+                    f"rank {self.rank} has finished, and nothing was heard from the others for "
+                    f"{self._timeout:g} s"
+                )
+
+    def _run(self) -> None:
+        try:
+            while not (self._stopped and self.shard.idle and not self._awaited) and self._serve():
+                pass
+        except Exception as error:  # noqa: BLE001 - all ranks get it
+            known = error if isinstance(error, GradsieveError) else None
+            self.fail(known or ExchangeError(f"rank {self.rank}: the server has failed: {error!r}"))
+        if self.failure is not None:
+            self.inbox.put((self.rank, _failure_letter(self.failure)))
+        self._mail.close(_FAREWELL_SECONDS)
+        atexit.unregister(self._at_exit)
+
+    def _serve(self) -> bool:
+        """Read a letter, or let a time pass that the mode waits for; return whether training goes on."""
+        if self._wants_to_leave:
+            self.leave()
+        collected = self._mail.collect(self._seconds_to_wait())
+        if collected is not None:
+            self._heard = RUNNING.seconds()
+            source, message = collected
+            self._read(source, self._unpacked(source, message))
+        maker = self._decision_maker
+        if maker is not None and maker.wake_at is not None and time.monotonic() >= maker.wake_at:
+            self._post_all(maker.wake(time.monotonic()))
+        return self.failure is None
+
+    def _seconds_to_wait(self) -> float:
+        maker = self._decision_maker
+        if maker is None or maker.wake_at is None:
+            return _LOOK_SECONDS
+        return min(max(maker.wake_at - time.monotonic(), 0.0), _LOOK_SECONDS)
+
+    def _unpacked(self, source: int, message: torch.Tensor) -> Letter:
+        try:
+            return unpack(message)
+        except errors.PayloadError as error:
+            raise errors.PayloadError(f"rank {self.rank}: letter from rank {source}: {error}") from error
+
+    def _read(self, source: int, letter: Letter) -> None:
+        match letter:
+            case Push() | Leave() | AskWeights():
+                assert self._decision_maker is not None, f"rank {source} takes rank {self.rank} for rank 0"
+                self._post_all(self._decision_maker.hear(source, letter, time.monotonic()))
+            case Parts():
+                self.shard.take(letter)
+                self._execute()
+            case Orders(each=orders):
+                self.shard.order([order_from_json(each) for each in orders])
+                self._execute()
+            case Failure(error=name, says=says):
+                self.failure = self.failure or _error_named(name)(says)
+            case Answer():
+                self.inbox.put((source, letter))
+            case Weights(last=last):
+                self._awaited -= {source} if last else set()
+                self.inbox.put((source, letter))
+            case Stop():
+                self._stopped = True
+                self.inbox.put((source, letter))
+
+    def _execute(self) -> None:
+        for ranks, weights in self.shard.execute():
+            self.post(weights, ranks)
+
+    def _post_all(self, outgoing: Sequence[tuple[Sequence[int], Letter]]) -> None:
+        for ranks, letter in outgoing:
+            self.post(letter, ranks)
+
+    def _at_exit(self) -> None:
+        """Serve until all ranks have left; a rank that ends by an exception ends training."""
+        uncaught = getattr(sys, "last_value", None)
+        if uncaught is not None and not self._left:
+            self.fail(ExchangeError(f"rank {self.rank} has ended by {uncaught!r}"))
+        self.leave()
+        self.join()
+
+
+def _failure_letter(error: GradsieveError) -> Failure:
+    return Failure(error=type(error).__name__, says=str(error))
+
+
+def _error_named(name: str) -> type[GradsieveError]:
+    found = getattr(errors, name, None)
+    return found if isinstance(found, type) and issubclass(found, GradsieveError) else ExchangeError

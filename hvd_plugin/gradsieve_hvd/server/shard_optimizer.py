@@ -1,0 +1,91 @@
+"""The user's optimizer, over a shard's own copies of the weights that it keeps."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .letters import Hyperparameters
+
+
+def hyperparameters_of(optimizer: torch.optim.Optimizer) -> Hyperparameters:
+    """Return what a user, or a scheduler, may change of each parameter group: numbers, and sequences of
+    them; JSON-able.
+    """
+    return [
+        {name: plain for name, value in group.items() if (plain := _plain(value)) is not None}
+        for group in optimizer.param_groups
+    ]
+
+
+def set_hyperparameters(optimizer: torch.optim.Optimizer, values: Hyperparameters) -> None:
+    """Set what `hyperparameters_of` returned on another rank; what an optimizer keeps in a tensor or a tuple
+    stays one.
+    """
+    for group, given in zip(optimizer.param_groups, values, strict=True):
+        for name, value in given.items():
+            present = group.get(name)
+            if isinstance(present, Tensor):
+                present.fill_(value)
+            elif isinstance(present, tuple):
+                group[name] = tuple(value)
+            else:
+                group[name] = value
+
+
+def shard_of(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[Parameter], kept: Sequence[int]
+) -> tuple[torch.optim.Optimizer, dict[int, Parameter]]:
+    """Return an optimizer like ``optimizer`` over copies of some of its parameters, and the copies.
+
+    It is of the same class, with the same parameter groups (empty ones stay, so that they keep their
+    numbers), and begins with a copy of the state that ``optimizer`` has; hooks are not taken over. Copies are
+    on the CPU. ``optimizer`` is not mutated.
+
+    Args:
+        optimizer: the user's.
+        parameters: all of its, by number.
+        kept: the numbers of those that are copied.
+
+    Returns:
+        the optimizer, and the copies by number.
+    """
+    copies = {number: Parameter(_contiguous_copy(parameters[number])) for number in kept}
+    copy_of = {parameters[number]: each for number, each in copies.items()}
+    made = copy.copy(optimizer)
+    made.param_groups = [
+        {
+            name: [copy_of[each] for each in value if each in copy_of] if name == "params" else _own(value)
+            for name, value in group.items()
+        }
+        for group in optimizer.param_groups
+    ]
+    made.state = defaultdict(dict)
+    for parameter, each in copy_of.items():
+        if parameter in optimizer.state:
+            made.state[each] = {name: _own(value) for name, value in optimizer.state[parameter].items()}
+    return made, copies
+
+
+def _contiguous_copy(parameter: Parameter) -> Tensor:
+    return parameter.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.item()
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, tuple | list) and all(isinstance(each, int | float) for each in value):
+        return list(value)
+    return None
+
+
+def _own(value: Any) -> Any:
+    return value.detach().cpu().clone() if isinstance(value, Tensor) else copy.deepcopy(value)

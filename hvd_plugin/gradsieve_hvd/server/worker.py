@@ -1,0 +1,178 @@
+"""The worker's side: pushes gradients, waits for the answer, and returns weights of one version."""
+
+from __future__ import annotations
+
+import queue
+import weakref
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torch import Tensor
+
+from gradsieve.errors import ExchangeError, GradsieveError
+
+from .letters import Answer, AskWeights, Failure, Hyperparameters, Letter, Parts, Push, Stop, Weights
+from .partition import Partition
+from .server_thread import ServerThread
+
+_LOOK_SECONDS = 0.5
+Expected = TypeVar("Expected", Answer, Stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Weights of one version. tensors: by number, as `packed_weights` makes them, and whether they are all of
+    the tensor's.
+    """
+
+    version: int
+    tensors: Mapping[int, tuple[Tensor, bool]]
+
+
+class Worker:
+    """One rank's worker.
+
+    Args:
+        server: this rank's.
+        partition: of the tensors.
+        timeout: how long nothing may be heard while this worker waits, in seconds.
+
+    version: of the weights that it has. share: size of its next batch, in nominal batches. samples_seen:
+    behind the newest version that it was told of, of all ranks. pushes: so far. staleness: see `Answer`.
+    """
+
+    def __init__(self, server: ServerThread, partition: Partition, timeout: float) -> None:
+        self._server, self._partition, self._timeout = server, partition, timeout
+        self._arrived: defaultdict[int, dict[int, Weights]] = defaultdict(dict)
+        self.version, self.share, self.samples_seen, self.pushes = 0, 1.0, 0, 0
+        self.staleness = 0.0
+        weakref.finalize(self, server.leave_soon).atexit = False  # at exit the server's own hook knows more
+
+    def push(
+        self,
+        payloads: Mapping[int, Tensor],
+        samples: int,
+        seconds: float,
+        hyperparameters: Hyperparameters,
+    ) -> Fresh | None:
+        """Push a gradient and wait for the answer; return new weights, or None to go on with these.
+
+        payloads: encoded gradients by number of the tensor; a tensor without one is left out.
+
+        Raises:
+            GradsieveError: training has failed, here or on another rank; nothing was returned.
+        """
+        self.raise_if_failed()
+        number = self.pushes * self._server.size + self._server.rank
+        for shard in sorted(self._partition.shards):
+            tensors = [each for each in self._partition.of_shard(shard) if each in payloads]
+            parts = tuple(payloads[each] for each in tensors)
+            self._server.post(Parts(number=number, tensors=tensors, parts=parts), [shard])
+        push = Push(
+            number=number,
+            version=self.version,
+            samples=samples,
+            seconds=seconds,
+            hyperparameters=hyperparameters,
+        )
+        self._server.post(push, [0])
+        self.pushes += 1
+        return self._answered()
+
+    def newest(self) -> Fresh:
+        """Return the newest weights, beside training: `version` stays.
+
+        Raises:
+            GradsieveError: see `push`.
+        """
+        self.raise_if_failed()
+        version, share = self.version, self.share
+        self._server.post(AskWeights(), [0])
+        fresh = self._answered()
+        assert fresh is not None
+        self.version, self.share = version, share
+        return fresh
+
+    def finish(self) -> Fresh:
+        """Leave, wait until all workers have left, and return the last version.
+
+        Raises:
+            GradsieveError: see `push`.
+        """
+        self.raise_if_failed()
+        self._server.leave()
+        stop = self._expect(Stop)
+        fresh = self._weights(stop.version)
+        self.samples_seen = stop.samples
+        self._server.join()
+        return fresh
+
+    def fail(self, error: GradsieveError) -> None:
+        """See `ServerThread.fail`."""
+        self._server.fail(error)
+
+    def raise_if_failed(self) -> None:
+        """Raise what has ended training, if anything has.
+
+        Raises:
+            GradsieveError: it, the same on every rank.
+        """
+        if self._server.failure is not None:
+            raise self._server.failure
+
+    def _answered(self) -> Fresh | None:
+        answer = self._expect(Answer)
+        self.share, self.samples_seen = answer.share, answer.samples
+        self.staleness = answer.staleness
+        return None if answer.version is None else self._weights(answer.version)
+
+    def _expect(self, kind: type[Expected]) -> Expected:
+        while True:
+            source, letter = self._next("an answer of rank 0, which decides")
+            if isinstance(letter, kind):
+                return letter
+            self._keep(source, letter)
+
+    def _weights(self, version: int) -> Fresh:
+        arrived = self._arrived[version]
+        while missing := self._partition.shards - arrived.keys():
+            missed = ", ".join(map(str, sorted(missing)))
+            self._keep(*self._next(f"the weights of version {version} that ranks {missed} keep"))
+        del self._arrived[version]
+        self.version = version
+        return Fresh(
+            version,
+            {
+                number: (part, whole)
+                for shard, weights in arrived.items()
+                for number, part, whole in zip(
+                    self._partition.of_shard(shard), weights.parts, weights.whole, strict=True
+                )
+            },
+        )
+
+    def _keep(self, source: int, letter: Letter) -> None:
+        if isinstance(letter, Weights):
+            self._arrived[letter.version][source] = letter
+
+    def _next(self, what: str) -> tuple[int, Letter]:
+        """Return the next letter for the worker, or raise at the end of training or of patience."""
+        while True:
+            try:
+                source, letter = self._server.inbox.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                if self._server.silence() > self._timeout:
+                    self.fail(self._timed_out(what))
+                self.raise_if_failed()
+                continue
+            if isinstance(letter, Failure):
+                self.raise_if_failed()
+            return source, letter
+
+    def _timed_out(self, what: str) -> ExchangeError:
+        return ExchangeError(
+            f"rank {self._server.rank}: {what} did not come, and nothing was heard for {self._timeout:g} s: "
+            "a rank has died, has left the training loop or is slower than that (raise timeout_seconds)"
+        )

@@ -1,0 +1,324 @@
+"""Training by a parameter server in the ranks: modes "bsp", "asp", "ssp", "dssp" and "dasp"."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import pytest
+import torch
+from real_ranks import on_ranks
+from thread_ranks import ThreadRank, on_thread_ranks
+from torch import nn
+from training import assert_equal_on_all_ranks, laplace, loss_of, perceptron, weights
+
+import gradsieve_hvd
+from gradsieve import MomentumCorrection
+from gradsieve.errors import ConfigurationError, ExchangeError, NonFiniteGradient, PayloadError, RankMismatch
+
+MODES = ("bsp", "asp", "ssp", "dssp", "dasp")
+STEPS = 6
+
+
+def step(rank: ThreadRank, number: int) -> None:
+    rank.optimizer.zero_grad()
+    loss_of(rank.model, number, rank.rank).backward()
+    rank.optimizer.step(samples=4)
+
+
+def momentum(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+@pytest.mark.parametrize("kind", [momentum, adamw])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_bsp_is_training_with_the_mean_gradient(kind: Any, ranks: int) -> None:
+    alone = perceptron()
+    optimizer = kind(alone)
+
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        for number in range(STEPS):
+            step(rank, number)
+        return weights(rank.model)
+
+    trained = on_thread_ranks(ranks, train, mode="bsp", exchange="dense", optimizer=kind)
+    for number in range(STEPS):
+        optimizer.zero_grad()
+        (sum(loss_of(alone, number, rank) for rank in range(ranks)) / ranks).backward()
+        optimizer.step()
+    for each in trained:
+        # The mean of gradients is rounded otherwise than the gradient of the mean.
+        torch.testing.assert_close(each, weights(alone), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("exchange", ["dense", "allgather"])
+@pytest.mark.parametrize("mode", MODES)
+def test_ranks_that_end_at_different_steps_have_the_last_weights_together(mode: str, exchange: str) -> None:
+    def train(rank: ThreadRank) -> Any:
+        for number in range(STEPS - rank.rank):
+            step(rank, number)
+        rank.optimizer.finish()
+        rank.optimizer.finish()
+        return rank.optimizer.version, rank.optimizer.samples_seen, weights(rank.model)
+
+    original = perceptron()
+    ends = on_thread_ranks(3, train, model=original, mode=mode, exchange=exchange)
+    for version, samples, model in ends:
+        assert version == ends[0][0]
+        assert samples == 4 * sum(STEPS - rank for rank in range(3))
+        assert all(map(torch.equal, model, ends[0][2]))
+    assert not torch.equal(ends[0][2][0], original[0].weight)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_gradient_is_lost(mode: str) -> None:
+    model = nn.Linear(40, 30, bias=False)
+    given = torch.zeros(3, dtype=torch.float64)
+
+    def train(rank: ThreadRank) -> Any:
+        generator = torch.Generator().manual_seed(rank.rank)
+        for _ in range(STEPS):
+            gradient = torch.randint(-9, 10, (30, 40), generator=generator).float()
+            given[rank.rank] += gradient.sum(dtype=torch.float64)
+            rank.model.weight.grad = gradient
+            rank.optimizer.step()
+        rank.optimizer.finish()
+        (layer,) = rank.optimizer.training.gradients.state_dict().values()
+        residual = float(layer["feedback"]["residual"].sum(dtype=torch.float64))
+        return rank.optimizer.training.ledger, residual
+
+    ends = on_thread_ranks(3, train, model=model, mode=mode)
+    waiting = sum(residual for _, residual in ends)
+    ledgers = [ledger for ledger, _ in ends]
+    arrived = sum(each.given for each in ledgers)
+    assert arrived + waiting == given.sum()
+    became = sum(each.applied + each.gated + each.damped + each.discarded for each in ledgers)
+    # DASP's weights, such as 0.8, round.
+    assert became == (pytest.approx(arrived, rel=1e-6, abs=1e-3) if mode == "dasp" else arrived)
+
+
+def test_the_learning_rate_follows_rank_0() -> None:
+    def train(rank: ThreadRank) -> float:
+        rank.optimizer.param_groups[0]["lr"] = 0.0 if rank.rank == 0 else 1.0
+        before = weights(rank.model)
+        step(rank, 0)
+        return float(sum((a - b).abs().sum() for a, b in zip(before, weights(rank.model), strict=True)))
+
+    assert on_thread_ranks(2, train, mode="bsp", exchange="dense") == [0.0, 0.0]
+
+
+def test_the_optimizers_state_is_taken_over_and_not_given_out_of_date() -> None:
+    alone = perceptron()
+    trained = momentum(alone)
+    loss_of(alone, 0, 0).backward()
+    trained.step()
+    saved = copy.deepcopy(trained.state_dict())
+    expected = copy.deepcopy(alone)
+    optimizer = momentum(expected)
+    optimizer.load_state_dict(copy.deepcopy(saved))
+    optimizer.zero_grad()
+    loss_of(expected, 1, 0).backward()
+    optimizer.step()
+
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        rank.optimizer.load_state_dict(saved)
+        rank.optimizer.zero_grad()
+        loss_of(rank.model, 1, 0).backward()
+        rank.optimizer.step()
+        with pytest.raises(ConfigurationError, match="spread over"):
+            rank.optimizer.state_dict()
+        return weights(rank.model)
+
+    for model in on_thread_ranks(2, train, model=alone, optimizer=momentum, mode="bsp", exchange="dense"):
+        torch.testing.assert_close(model, weights(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_within_consistent_a_rank_has_the_newest_weights_and_its_own_again_afterwards() -> None:
+    meets = threading.Barrier(2)
+
+    def train(rank: ThreadRank) -> None:
+        step(rank, 0)
+        meets.wait()
+        own = weights(rank.model)
+        if rank.rank == 0:
+            for number in range(1, 4):
+                step(rank, number)
+            newest = weights(rank.model)
+        else:
+            newest = own
+        meets.wait()
+        with rank.optimizer.consistent() as version:
+            assert version == 5  # asp: each push makes one
+            if rank.rank == 0:
+                assert all(map(torch.equal, weights(rank.model), newest))
+            else:
+                assert not torch.equal(weights(rank.model)[0], own[0])
+        meets.wait()
+        if rank.rank == 1:
+            assert all(map(torch.equal, weights(rank.model), own))
+
+    on_thread_ranks(2, train, mode="asp", exchange="dense")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nan_on_one_rank_ends_training_on_all_and_changes_no_weight(mode: str) -> None:
+    def train(rank: ThreadRank) -> str:
+        with pytest.raises(NonFiniteGradient, match=r"'0\.weight' on rank 1") as caught:  # noqa: PT012
+            for number in range(500):
+                before = weights(rank.model)
+                if rank.rank == 1 and number == 1:
+                    rank.model[0].weight.register_hook(lambda gradient: gradient * float("nan"))
+                step(rank, number)
+        assert all(map(torch.equal, weights(rank.model), before))
+        with pytest.raises(NonFiniteGradient):
+            rank.optimizer.finish()
+        return str(caught.value)
+
+    assert len(set(on_thread_ranks(3, train, mode=mode, exchange="dense"))) == 1
+
+
+def test_a_damaged_letter_ends_training_on_all() -> None:
+    def train(rank: ThreadRank) -> None:
+        step(rank, 0)
+        if rank.rank == 1:
+            mail = rank.optimizer.training._worker._server._mail
+            post = mail.post
+
+            def damaged(letter: torch.Tensor, to: int) -> None:
+                letter = letter.clone()
+                letter[-1] ^= 1
+                post(letter, to)
+
+            mail.post = damaged
+        with pytest.raises((PayloadError, ExchangeError)):  # noqa: PT012
+            for number in range(1, 50):
+                step(rank, number)
+
+    on_thread_ranks(2, train, mode="bsp", exchange="dense")
+
+
+def test_a_rank_that_fails_between_steps_is_an_error_on_all() -> None:
+    def train(rank: ThreadRank) -> None:
+        step(rank, 0)
+        if rank.rank == 1:
+            raise ValueError("of this rank")
+        with pytest.raises(ExchangeError, match="rank 1 has failed"):  # noqa: PT012
+            for number in range(1, 50):
+                step(rank, number)
+
+    with pytest.raises(ValueError, match="of this rank"):
+        on_thread_ranks(2, train, mode="bsp", exchange="dense")
+
+
+def test_a_rank_that_stays_away_is_noticed_in_time() -> None:
+    done = threading.Event()
+
+    def train(rank: ThreadRank) -> None:
+        step(rank, 0)
+        if rank.rank == 1:
+            done.wait(30)
+            return
+        with pytest.raises(ExchangeError, match="nothing was heard for 1 s"):
+            step(rank, 1)
+        done.set()
+
+    on_thread_ranks(2, train, mode="bsp", exchange="dense", compression=laplace(timeout_seconds=1.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        pytest.param(lambda rank: {"mode": ("asp", "dasp")[rank]}, 'mode is "asp" on rank 0', id="mode"),
+        pytest.param(
+            lambda rank: {"mode": "asp", "exchange": ("dense", "allgather")[rank]},
+            r'exchange is "dense" on rank 0',
+            id="exchange",
+        ),
+    ],
+)
+def test_ranks_with_other_settings_are_told_so(settings: Any, says: str) -> None:
+    from gradsieve_hvd.transport.threads import run_ranks
+
+    def train(transport: Any) -> None:
+        model = perceptron()
+        optimizer = gradsieve_hvd.DistributedOptimizer(
+            momentum(model), model.named_parameters(), transport=transport, **settings(transport.rank)
+        )
+        loss_of(model, 0, transport.rank).backward()
+        with pytest.raises(RankMismatch, match=says):
+            optimizer.step()
+
+    run_ranks(2, train, 20)
+
+
+def test_ranks_that_begin_with_other_weights_are_told_so() -> None:
+    def train(rank: ThreadRank) -> None:
+        with torch.no_grad():
+            rank.model[0].weight[0, 0] += rank.rank
+        with pytest.raises(RankMismatch, match=r"ranks 1 begin with other weights"):
+            step(rank, 0)
+
+    on_thread_ranks(2, train, mode="asp")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"mode": "dasb"}, "known are"),
+        ({"exchange": "ring"}, "exchange"),
+        ({"backward_passes_per_step": 2}, "backward_passes_per_step"),
+        ({"op": "sum"}, "op"),
+        ({"staleness": 3}, "staleness=3 is not known"),
+        ({"compression": gradsieve_hvd.Compression.topk(clip_norm=1.0)}, "clip_norm"),
+        ({"compression": gradsieve_hvd.Compression.topk(momentum=MomentumCorrection())}, "momentum"),
+    ],
+)
+def test_what_these_modes_do_not_do_is_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        on_thread_ranks(1, lambda rank: None, **{"mode": "dasp", **settings})
+
+
+@on_ranks
+def test_real_ranks_end_together_and_are_told_of_nan(hvd: Any) -> None:
+    from gloo_group import start_gloo
+
+    from gradsieve_hvd.transport.mpi import MpiTransport
+    from gradsieve_hvd.transport.torch_distributed import TorchDistributedTransport
+
+    over_mpi = hvd.mpi_enabled()
+    if not over_mpi:
+        with pytest.raises(ConfigurationError, match="messages to single ranks"):
+            made(hvd, perceptron(), None, "dasp")
+        start_gloo(hvd)
+    for mode in MODES:
+        model = perceptron()
+        optimizer = made(hvd, model, MpiTransport() if over_mpi else TorchDistributedTransport(), mode)
+        for number in range(STEPS - hvd.rank()):
+            optimizer.zero_grad()
+            loss_of(model, number, hvd.rank()).backward()
+            optimizer.step()
+        optimizer.finish()
+        assert_equal_on_all_ranks(hvd, weights(model))
+    optimizer = made(hvd, model, MpiTransport() if over_mpi else TorchDistributedTransport(), "asp")
+    with pytest.raises(NonFiniteGradient, match=r"'0\.bias' on rank 1"):  # noqa: PT012
+        for number in range(STEPS):
+            optimizer.zero_grad()
+            loss_of(model, number, hvd.rank()).backward()
+            if hvd.rank() == 1 and number == 2:
+                model[0].bias.grad[3] = float("inf")
+            optimizer.step()
+        optimizer.finish()
+    optimizer.training._server.join()
+    if not over_mpi:
+        torch.distributed.destroy_process_group()
+
+
+def made(hvd: Any, model: nn.Module, transport: Any, mode: str) -> Any:
+    return gradsieve_hvd.DistributedOptimizer(
+        adamw(model), model.named_parameters(), laplace(), mode=mode, transport=transport
+    )

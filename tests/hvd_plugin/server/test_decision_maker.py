@@ -1,0 +1,92 @@
+"""What the decision-maker writes to shards and workers when it is told something; times are scripted."""
+
+from gradsieve_hvd.server.decision_maker import DecisionMaker
+from gradsieve_hvd.server.events import Contribution
+from gradsieve_hvd.server.letters import (
+    Answer,
+    AskWeights,
+    Leave,
+    MakeVersion,
+    Orders,
+    Push,
+    Send,
+    Stop,
+    order_from_json,
+)
+from gradsieve_hvd.server.modes import MODES
+
+RATES = [{"lr": 0.1}]
+
+
+def push(number, version=0, **more):
+    return Push(number=number, version=version, samples=8, seconds=1.0, **more)
+
+
+def orders(outgoing):
+    return [
+        order_from_json(each)
+        for to, letter in outgoing
+        if isinstance(letter, Orders) and list(to) == [0, 1]
+        for each in letter.each
+    ]
+
+
+def answers(outgoing):
+    return {to[0]: letter for to, letter in outgoing if isinstance(letter, Answer)}
+
+
+def test_a_release_is_ordered_before_the_weights_that_come_of_it_are_sent():
+    maker = DecisionMaker(MODES["synchronous"], 2, now=0.0)
+    assert maker.hear(0, push(0, hyperparameters=RATES), 1.0) == []
+    outgoing = maker.hear(1, push(1), 1.5)
+    release = MakeVersion(1, (Contribution(0), Contribution(1)), RATES)
+    assert orders(outgoing) == [release, Send((0, 1), (0, 0))]
+    assert {rank: (each.version, each.samples) for rank, each in answers(outgoing).items()} == {
+        0: (1, 16),
+        1: (1, 16),
+    }
+
+
+def test_hyperparameters_are_those_of_rank_0s_last_push():
+    maker = DecisionMaker(MODES["asp"], 2, now=0.0)
+    maker.hear(0, push(0, hyperparameters=RATES), 1.0)
+    (release, _) = orders(maker.hear(1, push(1), 1.1))
+    assert release.hyperparameters == RATES
+
+
+def test_staleness_is_the_mean_of_missed_releases():
+    maker = DecisionMaker(MODES["asp"], 2, now=0.0)
+    maker.hear(0, push(0), 1.0)
+    outgoing = maker.hear(1, push(1), 1.1)
+    assert answers(outgoing)[1].staleness == 0.5
+    assert orders(outgoing)[1] == Send((1,), (0,))
+
+
+def test_who_asks_for_weights_gets_the_newest_and_changes_nothing_else():
+    maker = DecisionMaker(MODES["asp"], 2, now=0.0)
+    maker.hear(0, push(0), 1.0)
+    assert orders(maker.hear(1, AskWeights(), 1.1)) == [Send((1,), (0,))]
+    assert orders(maker.hear(1, push(1), 1.2))[0].version == 2
+
+
+def test_the_last_to_leave_has_everybody_sent_the_last_version():
+    maker = DecisionMaker(MODES["synchronous"], 2, now=0.0)
+    maker.hear(0, push(0), 1.0)
+    first = maker.hear(1, Leave(), 1.1)  # nobody is waited for any more
+    assert [each.version for each in orders(first) if isinstance(each, MakeVersion)] == [1]
+    last = maker.hear(0, Leave(), 2.0)
+    assert orders(last) == [Send((0, 1), (1, 0), last=True)]
+    assert last[-1][1] == Stop(version=1, samples=8)
+
+
+def test_it_asks_to_be_woken_when_time_alone_may_decide():
+    maker = DecisionMaker(MODES["dasp"], 2, now=0.0)
+    for number in range(8):
+        maker.hear(0, push(2 * number, number), number + 0.9)
+        maker.hear(1, push(2 * number + 1, number), number + 1.0)
+    maker.hear(0, push(16, 8), 8.9)
+    assert maker.wake_at is not None
+    late = maker.wake_at
+    assert 9.0 < late < 20.0
+    maker.wake(late)
+    assert maker.wake_at is None or maker.wake_at > late

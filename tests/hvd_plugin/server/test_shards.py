@@ -1,0 +1,128 @@
+"""A shard executes orders on its tensors, by the user's own optimizer."""
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+from gradsieve.codec import encode_all
+from gradsieve.errors import NonFiniteGradient, PayloadError
+from gradsieve_hvd.server.events import Contribution
+from gradsieve_hvd.server.letters import Drop, MakeVersion, Parts, Send, pack, unpack
+from gradsieve_hvd.server.reply import unpacked_weights
+from gradsieve_hvd.server.shard import Shard
+from gradsieve_hvd.server.shard_optimizer import hyperparameters_of, shard_of
+
+KINDS = [
+    pytest.param(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}, id="momentum"),
+    pytest.param(torch.optim.AdamW, {"lr": 0.01, "betas": (0.8, 0.99)}, id="adamw"),
+    pytest.param(torch.optim.Adagrad, {"lr": 0.1}, id="state from the start"),
+]
+
+
+def parts(number, *gradients, tensors=(0,)):
+    encoded = tuple(encode_all(gradient.reshape(-1).float(), "float32") for gradient in gradients)
+    return Parts(number=number, tensors=list(tensors), parts=encoded)
+
+
+def release(version, *numbers, hyperparameters=()):
+    return MakeVersion(version, tuple(map(Contribution, numbers)), list(hyperparameters))
+
+
+def sgd_shard(ranks=1):
+    parameters = [Parameter(torch.zeros(3))]
+    optimizer, copies = shard_of(torch.optim.SGD(parameters, lr=1.0), parameters, [0])
+    return Shard(copies, {0: "weight"}, optimizer, ranks), copies[0]
+
+
+@pytest.mark.parametrize(("kind", "settings"), KINDS)
+def test_updates_are_those_of_the_users_optimizer_from_its_state_on(kind, settings):
+    torch.manual_seed(0)
+    parameters = [Parameter(torch.randn(4, 3)), Parameter(torch.randn(5))]
+    optimizer = kind([{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.02}], **settings)
+    gradients = [[torch.randn_like(p) for p in parameters] for _ in range(4)]
+
+    def step(number):
+        for parameter, gradient in zip(parameters, gradients[number], strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+
+    step(0)
+    made, copies = shard_of(optimizer, parameters, [1])
+    shard = Shard(copies, {1: "bias"}, made, ranks=1)
+    for version in (1, 2, 3):
+        for group in optimizer.param_groups:
+            group["lr"] /= version
+        step(version)
+        shard.take(parts(version, gradients[version][1], tensors=[1]))
+        shard.order([release(version, version, hyperparameters=hyperparameters_of(optimizer))])
+        list(shard.execute())
+        assert torch.equal(copies[1], parameters[1])
+
+
+def test_the_users_optimizer_and_weights_are_left_alone():
+    parameters = [Parameter(torch.zeros(3))]
+    optimizer = torch.optim.SGD(parameters, lr=1.0, momentum=0.9)
+    made, copies = shard_of(optimizer, parameters, [0])
+    copies[0].grad = torch.ones(3)
+    made.step()
+    assert torch.equal(parameters[0], torch.zeros(3))
+    assert not optimizer.state
+    assert optimizer.param_groups[0]["params"] == parameters
+
+
+def test_an_order_waits_for_the_parts_of_its_pushes_and_those_behind_it_wait_too():
+    shard, weights = sgd_shard()
+    shard.order([release(1, 7), Send((0, 2), (0, 0))])
+    assert list(shard.execute()) == []
+    assert not shard.idle
+    shard.take(parts(7, torch.ones(3)))
+    ((ranks, sent),) = shard.execute()
+    assert ranks == (0, 2)
+    assert sent.version == 1
+    assert torch.equal(sent.parts[0].view(torch.float32), weights)
+    assert torch.equal(weights, -torch.ones(3))
+    assert shard.idle
+
+
+def test_what_is_sent_does_not_change_with_the_next_version():
+    shard, _ = sgd_shard()
+    shard.take(parts(1, torch.ones(3)))
+    shard.order([Send((0,), (0,)), release(1, 1)])
+    (sent,) = [unpack(pack(weights)) for _, weights in shard.execute()]
+    assert torch.equal(unpacked_weights(sent.parts[0], torch.zeros(3), whole=sent.whole[0]), torch.zeros(3))
+
+
+def test_the_step_is_taken_with_the_sum_over_all_ranks_number():
+    shard, weights = sgd_shard(ranks=4)
+    shard.take(parts(1, torch.full((3,), 8.0)))
+    shard.order([release(1, 1)])
+    list(shard.execute())
+    assert torch.equal(weights, torch.full((3,), -2.0))
+
+
+def test_a_sum_that_overflows_is_refused_before_any_weight_changes():
+    shard, weights = sgd_shard()
+    shard.take(parts(1, torch.full((3,), 3e38)))
+    shard.take(parts(2, torch.full((3,), 3e38)))
+    shard.order([release(1, 1, 2)])
+    with pytest.raises(NonFiniteGradient, match="sum is too large"):
+        list(shard.execute())
+    assert torch.equal(weights, torch.zeros(3))
+
+
+def test_a_dropped_push_is_counted_and_not_applied():
+    shard, weights = sgd_shard()
+    shard.take(parts(1, torch.ones(3)))
+    shard.order([Drop(1)])
+    list(shard.execute())
+    assert torch.equal(weights, torch.zeros(3))
+    assert shard.ledger.given == shard.ledger.discarded == 3.0
+
+
+def test_gradients_of_another_model_are_refused_and_nothing_is_kept():
+    shard, _ = sgd_shard()
+    with pytest.raises(PayloadError, match="gradient of 'weight'"):
+        shard.take(parts(1, torch.ones(4)))
+    with pytest.raises(PayloadError, match="which another rank keeps"):
+        shard.take(parts(1, torch.ones(3), tensors=[5]))
+    assert shard.ledger.given == 0
