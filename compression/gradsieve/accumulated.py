@@ -24,8 +24,8 @@ class Candidates(Protocol):
         """How many they are."""
         ...
 
-    def count_reaching(self, pattern: int) -> int:
-        """Return how many of them reach ``pattern``."""
+    def count_reaching(self, magnitude_bits: int) -> int:
+        """Return how many of them reach ``magnitude_bits``."""
         ...
 
     def lowest(self) -> int:
@@ -36,8 +36,8 @@ class Candidates(Protocol):
         """Return the ``number``-th largest pattern, 1 <= number <= count."""
         ...
 
-    def select(self, pattern: int, at_most: int | None = None) -> Selection:
-        """Return those that reach ``pattern`` as a selection with that threshold.
+    def select(self, magnitude_bits: int, at_most: int | None = None) -> Selection:
+        """Return those that reach ``magnitude_bits`` as a selection with that threshold.
 
         At most ``at_most``, if given: then of those *at* the pattern only the first; above it there must be
         no more than that.
@@ -57,8 +57,8 @@ class Accumulated(Protocol):
         """Return a itself (fp32 [N]): a buffer, not to be mutated."""
         ...
 
-    def reaching(self, pattern: int, margin: int = 0, *, likely: bool = False) -> Candidates:
-        """Return the elements that reach ``pattern``.
+    def reaching(self, magnitude_bits: int, margin: int = 0, *, likely: bool = False) -> Candidates:
+        """Return the elements that reach ``magnitude_bits``.
 
         Two hints, which change the time only. ``margin``: the next question may be about patterns as much
         lower. ``likely``: these will probably be the selection.

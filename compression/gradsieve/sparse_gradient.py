@@ -97,10 +97,10 @@ class SparseGradient:
     def plus(self, other: SparseGradient) -> SparseGradient:
         """Return the sum of two gradients of one tensor. Both orders give the same bits."""
         both = torch.cat([self.indices, other.indices])
-        indices, places = torch.unique(both, sorted=True, return_inverse=True)
+        indices, inverse = torch.unique(both, sorted=True, return_inverse=True)
         values = torch.zeros(indices.numel(), dtype=torch.float32, device=self.values.device)
-        values[places[: self.count]] = self.values
-        values[places[self.count :]] += other.values
+        values[inverse[: self.count]] = self.values
+        values[inverse[self.count :]] += other.values
         return SparseGradient(self.elements, indices, values)
 
     def with_values(self, values: Tensor) -> SparseGradient:

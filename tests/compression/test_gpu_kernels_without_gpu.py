@@ -22,10 +22,10 @@ ARGUMENTS = {
     "gradient": "*fp32",
     "scale": "fp32",
     **dict.fromkeys(("residual", "out", "numbers", "values", "out_values"), "*fp32"),
-    **dict.fromkeys(("elements", "upper", "lower", "pattern", "exponent", "per_group", "in_last"), "i32"),
+    **dict.fromkeys(("elements", "upper", "lower", "magnitude_bits", "exponent", "per_group", "in_last"), "i32"),
     "offsets": "*i16",
     **dict.fromkeys(("noted", "reached", "largest", "lowest"), "*i32"),
-    **dict.fromkeys(("ends", "out_places", "sums", "places"), "*i64"),
+    **dict.fromkeys(("ends", "out_indices", "sums", "indices"), "*i64"),
 }
 
 
@@ -68,7 +68,7 @@ KERNELS = [
     pytest.param("sum_and_note", {**SUMMING, "SUMMING": False, "TAKE": False}, {}, id="not summing"),
     pytest.param("count_reaching", BLOCKS, {}, id="count_reaching"),
     pytest.param("list_reaching", {"TAKE": True, **BLOCKS}, {}, id="list_reaching"),
-    pytest.param("largest_patterns", {"BLOCK": 1024}, {}, id="largest_patterns"),
+    pytest.param("largest_bits", {"BLOCK": 1024}, {}, id="largest_bits"),
     pytest.param("fixed_point_sums", {"BLOCK": 1024}, {}, id="fixed_point_sums"),
     pytest.param(
         "group_top_k",

@@ -8,7 +8,7 @@ from kernel_laws import DENSITY, SCALE, WARM, agree, same_bits, steps, using_thr
 
 from gradsieve import GroupTopKSelector, LaplaceSelector, TopKSelector
 from gradsieve.kernels.cpu import CpuSum
-from gradsieve.kernels.magnitude import pattern_of
+from gradsieve.kernels.magnitude import bits_of
 from gradsieve.kernels.reference import ReferenceSum
 
 RULES = [
@@ -63,7 +63,7 @@ def test_questions_after_the_first_are_answered_alike(threads, step, patterns, m
 def test_a_question_asked_twice_has_one_answer(kernel):
     gradient = torch.tensor([0.9, 0.1, 2.0, 0.95, 0.0])  # 0.9 and 0.95 are near when 1 is asked for
     source = kernel.of(gradient, 1.0, torch.zeros(5), torch.empty(5))
-    assert source.reaching(pattern_of(1.0), margin=1 << 21).count == 1
+    assert source.reaching(bits_of(1.0), margin=1 << 21).count == 1
     for _ in range(3):
         assert source.reaching(1).select(1).indices.tolist() == [0, 1, 2, 3]
 

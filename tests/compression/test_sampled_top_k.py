@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gradsieve import SampledSelector, TopKSelector
 from gradsieve.density import accepted_counts, entries_to_keep
-from gradsieve.selectors.sampling import sample_places
+from gradsieve.selectors.sampling import sample_indices
 
 BAND = (0.8, 1.25)
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ def test_the_same_tensor_gives_the_same_selection_and_another_seed_another_sampl
 def test_large_magnitudes_at_the_end_are_found_too():
     """Keeping the first k by position would miss them."""
     accumulated = torch.arange(1.0, 100_001.0)
-    accumulated[sample_places(100_000, 3_200, 0, CPU)] = 1.0  # all that is looked at
+    accumulated[sample_indices(100_000, 3_200, 0, CPU)] = 1.0  # all that is looked at
     selection = select(accumulated)
     assert torch.equal(selection.indices, TopKSelector().select(accumulated, 0.01, None).indices)
 
@@ -60,7 +60,7 @@ def test_large_magnitudes_at_the_end_are_found_too():
 def test_a_sample_that_saw_only_the_largest_is_corrected_downwards():
     accumulated = torch.full((100_000,), 1e-3)
     accumulated[50_000:51_000] = 0.5
-    accumulated[sample_places(100_000, 3_200, 0, CPU)[:100]] = 1e6
+    accumulated[sample_indices(100_000, 3_200, 0, CPU)[:100]] = 1e6
     assert 800 <= select(accumulated).indices.numel() <= 1250
 
 
@@ -68,14 +68,14 @@ def test_a_sample_that_saw_only_the_largest_is_corrected_downwards():
 @settings(max_examples=40)
 def test_the_sample_has_one_place_in_each_stretch(elements, fraction, seed):
     sampled = max(1, int(elements * fraction))
-    places = sample_places(elements, sampled, seed, CPU)
+    places = sample_indices(elements, sampled, seed, CPU)
     stretch = elements // sampled
     assert torch.equal(places // stretch, torch.arange(sampled))
     assert int(places.max()) < elements
 
 
 def test_the_places_within_the_stretches_are_spread_evenly():
-    offsets = sample_places(10**7, 10**4, 3, CPU) % 1000
+    offsets = sample_indices(10**7, 10**4, 3, CPU) % 1000
     # 10 000 uniform draws: the mean's standard deviation is 2.9, a tenth's share has one of 30
     assert abs(float(offsets.double().mean()) - 499.5) < 15
     assert all(abs(int((offsets // 100 == tenth).sum()) - 1000) < 150 for tenth in range(10))

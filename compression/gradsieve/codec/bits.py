@@ -77,8 +77,8 @@ def word_within(data: Array, at: int, end: int) -> Any:
     if at + 8 <= end:
         return word_at(data, at)
     word = np.uint64(0)
-    for place in range(at, end):
-        word |= np.uint64(data[place]) << np.uint64(8 * (place - at))
+    for index in range(at, end):
+        word |= np.uint64(data[index]) << np.uint64(8 * (index - at))
     return word
 
 
@@ -91,8 +91,8 @@ def pack(numbers: Array, start: int, stop: int, width: int, out: Array, at: int)
     bits = np.uint64(width)
     mask = (np.uint64(1) << bits) - np.uint64(1)
     word, filled = np.uint64(0), np.uint64(0)
-    for place in range(start, stop):
-        number = np.uint64(numbers[place]) & mask
+    for index in range(start, stop):
+        number = np.uint64(numbers[index]) & mask
         word |= number << filled
         filled += bits
         if filled >= _WORD_BITS:
@@ -114,16 +114,16 @@ def append(data: Array, at: int, end: int, width: int, numbers: Array, start: in
     """
     bits = np.uint64(width)
     mask = (np.uint64(1) << bits) - np.uint64(1)
-    place = start
-    while place + 8 <= stop and at + width + SLACK <= end:
+    index = start
+    while index + 8 <= stop and at + width + SLACK <= end:
         for number in range(8):
             bit = number * width
             word = word_at(data, at + (bit >> 3)) >> (np.uint64(bit) & _IN_BYTE)
-            numbers[place + number] = np.uint64(numbers[place + number]) << bits | (word & mask)
-        place += 8
+            numbers[index + number] = np.uint64(numbers[index + number]) << bits | (word & mask)
+        index += 8
         at += width
-    for number in range(stop - place):
+    for number in range(stop - index):
         bit = number * width
         word = word_within(data, at + (bit >> 3), end) >> (np.uint64(bit) & _IN_BYTE)
-        numbers[place + number] = np.uint64(numbers[place + number]) << bits | (word & mask)
-    return at + (((stop - place) * width + 7) >> 3)
+        numbers[index + number] = np.uint64(numbers[index + number]) << bits | (word & mask)
+    return at + (((stop - index) * width + 7) >> 3)

@@ -30,16 +30,16 @@ def checksum(data: Array, at: int, end: int) -> int:
     """Return the checksum (32 bits) of ``data[at:end]``, zeros added up to a multiple of 32 bytes."""
     first, second, third, fourth = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
     whole = end - (end - at) % _LANES_BYTES
-    for place in range(at, whole, _LANES_BYTES):
-        first = _mix(first, word_at(data, place))
-        second = _mix(second, word_at(data, place + 8))
-        third = _mix(third, word_at(data, place + 16))
-        fourth = _mix(fourth, word_at(data, place + 24))
-    for place in range(whole, end, _LANES_BYTES):
-        first = _mix(first, word_within(data, place, end))
-        second = _mix(second, word_within(data, place + 8, end))
-        third = _mix(third, word_within(data, place + 16, end))
-        fourth = _mix(fourth, word_within(data, place + 24, end))
+    for index in range(at, whole, _LANES_BYTES):
+        first = _mix(first, word_at(data, index))
+        second = _mix(second, word_at(data, index + 8))
+        third = _mix(third, word_at(data, index + 16))
+        fourth = _mix(fourth, word_at(data, index + 24))
+    for index in range(whole, end, _LANES_BYTES):
+        first = _mix(first, word_within(data, index, end))
+        second = _mix(second, word_within(data, index + 8, end))
+        third = _mix(third, word_within(data, index + 16, end))
+        fourth = _mix(fourth, word_within(data, index + 24, end))
     total = np.uint64(end - at)
     for lane in (first, second, third, fourth):
         total = _mix(total, lane)

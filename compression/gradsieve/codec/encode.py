@@ -15,9 +15,9 @@ from gradsieve.codec.values import (
     ValueDtype,
     as_received,
     coding_of,
+    float_bits_of,
     is_floating,
     pack_if_smaller,
-    patterns_of,
     plan_unpacked,
     raw_bytes,
 )
@@ -59,25 +59,25 @@ def _encoded(
     selection: Selection, elements: int, coding: ValueCoding, epoch: int
 ) -> tuple[Tensor, PlannedValues]:
     """Return the payload, and the selection's rounded values."""
-    places = selection.indices.detach().cpu().contiguous().numpy()
-    patterns = patterns_of(selection.values)
-    count = places.size
+    indices = selection.indices.detach().cpu().contiguous().numpy()
+    float_bits = float_bits_of(selection.values)
+    count = indices.size
 
     def plan_values() -> tuple[PlannedValues, PlannedValues]:
-        rounded = plan_unpacked(patterns, coding)
+        rounded = plan_unpacked(float_bits, coding)
         return rounded, pack_if_smaller(rounded, coding)
 
-    indices, (rounded, values) = both(lambda: plan_indices(places, elements), plan_values, count)
-    if is_floating(coding) and raw_bytes(coding, elements) < indices.size + values.size:
+    planned_indices, (rounded, values) = both(lambda: plan_indices(indices, elements), plan_values, count)
+    if is_floating(coding) and raw_bytes(coding, elements) < planned_indices.size + values.size:
         every = np.zeros(elements, np.uint32)
-        every[indices.indices] = patterns
-        indices, values = no_indices(elements), pack_if_smaller(plan_unpacked(every, coding), coding)
-    payload, at = _packed_header(_header(indices, values, coding, elements, epoch))
+        every[planned_indices.indices] = float_bits
+        planned_indices, values = no_indices(elements), pack_if_smaller(plan_unpacked(every, coding), coding)
+    payload, at = _packed_header(_header(planned_indices, values, coding, elements, epoch))
     # Apart from each other, as writers touch a few bytes beyond their end.
-    index_bytes = np.empty(indices.size + SLACK, np.uint8)
-    _, at = both(lambda: indices.write(index_bytes, 0), lambda: values.write(payload, at), count)
-    payload[at : at + indices.size] = index_bytes[: indices.size]
-    return _sealed(payload, at + indices.size), rounded
+    index_bytes = np.empty(planned_indices.size + SLACK, np.uint8)
+    _, at = both(lambda: planned_indices.write(index_bytes, 0), lambda: values.write(payload, at), count)
+    payload[at : at + planned_indices.size] = index_bytes[: planned_indices.size]
+    return _sealed(payload, at + planned_indices.size), rounded
 
 
 def encode_all(values: Tensor, value_dtype: ValueDtype, epoch: int = 0) -> Tensor:
@@ -88,7 +88,7 @@ def encode_all(values: Tensor, value_dtype: ValueDtype, epoch: int = 0) -> Tenso
     Raises PayloadError if a value is not finite.
     """
     coding = coding_of(value_dtype)
-    planned = plan_unpacked(patterns_of(values), coding)
+    planned = plan_unpacked(float_bits_of(values), coding)
     payload, at = _packed_header(_header(no_indices(values.numel()), planned, coding, values.numel(), epoch))
     return _sealed(payload, planned.write(payload, at))
 

@@ -32,30 +32,30 @@ def measure(indices: Array, elements: int, gaps: Array) -> tuple[int, int]:
     gap // ESCAPE.
     """
     widest, signs, last = 0, 0, -1
-    for place in range(indices.size):
-        gap = indices[place] - last - 1
-        last = indices[place]
+    for index in range(indices.size):
+        gap = indices[index] - last - 1
+        last = indices[index]
         signs |= gap
         widest = max(widest, gap)
-        gaps[place] = gap
+        gaps[index] = gap
     if signs < 0 or last >= elements:
         return (FALLING if signs < 0 else BEYOND), 0
     escapes = 0
     if widest > rice.LARGEST:
-        for place in range(1, indices.size):
-            escapes += (indices[place] - indices[place - 1] - 1) // ESCAPE
+        for index in range(1, indices.size):
+            escapes += (indices[index] - indices[index - 1] - 1) // ESCAPE
         return widest, escapes + indices[0] // ESCAPE
-    for place in range(gaps.size):
-        escapes += np.int64(np.uint64(gaps[place]) * _BY_ESCAPE >> np.uint64(39))
+    for index in range(gaps.size):
+        escapes += np.int64(np.uint64(gaps[index]) * _BY_ESCAPE >> np.uint64(39))
     return widest, escapes
 
 
 @compiled("boolean(int64[::1])")
 def fills_a_group(indices: Array) -> bool:
     """Return whether all positions of a group of GROUP are there."""
-    for place in range(_IN_GROUP, indices.size):
-        first = indices[place - _IN_GROUP]
-        if indices[place] - first == _IN_GROUP and first & _IN_GROUP == 0:
+    for index in range(_IN_GROUP, indices.size):
+        first = indices[index - _IN_GROUP]
+        if indices[index] - first == _IN_GROUP and first & _IN_GROUP == 0:
             return True
     return False
 
@@ -64,9 +64,9 @@ def fills_a_group(indices: Array) -> bool:
 def write_gap_bytes(indices: Array, elements: int, out: Array, at: int) -> int:  # noqa: ARG001 - one signature
     """Write every gap as ESCAPE bytes and one byte below ESCAPE."""
     last = -1
-    for place in range(indices.size):
-        gap = indices[place] - last - 1
-        last = indices[place]
+    for index in range(indices.size):
+        gap = indices[index] - last - 1
+        last = indices[index]
         while gap >= ESCAPE:
             out[at] = ESCAPE
             at += 1
@@ -80,9 +80,9 @@ def write_gap_bytes(indices: Array, elements: int, out: Array, at: int) -> int: 
 def read_gap_bytes(data: Array, at: int, end: int, elements: int, indices: Array) -> int:
     """Read what ``write_gap_bytes`` wrote."""
     done, position = 0, -1
-    for place in range(at, end):
-        position += np.int64(data[place])
-        if data[place] != ESCAPE:
+    for index in range(at, end):
+        position += np.int64(data[index])
+        if data[index] != ESCAPE:
             position += 1
             if done == indices.size:
                 return LEFT_OVER
@@ -149,11 +149,11 @@ def read_rice(data: Array, at: int, end: int, elements: int, indices: Array) -> 
     if after != end:
         return after if after < 0 else LEFT_OVER
     position = -1
-    for place in range(indices.size):
-        position += np.int64(gaps[place]) + 1
+    for index in range(indices.size):
+        position += np.int64(gaps[index]) + 1
         if position >= elements:
             return BEYOND
-        indices[place] = position
+        indices[index] = position
     return 0
 
 
@@ -161,10 +161,10 @@ def read_rice(data: Array, at: int, end: int, elements: int, indices: Array) -> 
 def write_bitmap(indices: Array, elements: int, out: Array, at: int) -> int:
     """Write a bit per element, one where it has a value."""
     end = at + ((elements + 7) >> 3)
-    for place in range(at, end):
-        out[place] = 0
-    for place in range(indices.size):
-        out[at + (indices[place] >> 3)] |= np.uint8(1 << (indices[place] & 7))
+    for index in range(at, end):
+        out[index] = 0
+    for index in range(indices.size):
+        out[at + (indices[index] >> 3)] |= np.uint8(1 << (indices[index] & 7))
     return end
 
 
@@ -174,10 +174,10 @@ def read_bitmap(data: Array, at: int, end: int, elements: int, indices: Array) -
     if end - at != (elements + 7) >> 3:
         return MISCOUNTED
     done = 0
-    for place in range(at, end, 8):
-        word = word_within(data, place, end)
+    for index in range(at, end, 8):
+        word = word_within(data, index, end)
         while word != 0:
-            position = 8 * (place - at) + lowest_one(word)
+            position = 8 * (index - at) + lowest_one(word)
             if position >= elements:
                 return BEYOND
             if done == indices.size:

@@ -29,10 +29,10 @@ def read_numbers(data: bytes, at: int, fields: Sequence[str]) -> tuple[list[int]
     """
     numbers: list[int] = []
     number = shift = 0
-    for place in range(at, len(data)):
+    for index in range(at, len(data)):
         if len(numbers) == len(fields):
-            return numbers, place
-        byte = data[place]
+            return numbers, index
+        byte = data[index]
         number |= (byte & _SEVEN_BITS) << shift
         shift += 7
         if byte & _MORE:

@@ -28,8 +28,8 @@ ENDS_EARLY, OUT_OF_RANGE = -1, -2
 @compiled("uint64(uint32[::1], int64, int64, int64)", inline=True)
 def _sum_of_quotients(numbers: Array, start: int, stop: int, parameter: int) -> Any:
     total = np.uint64(0)
-    for place in range(start, stop):
-        total += np.uint64(numbers[place]) >> np.uint64(parameter)
+    for index in range(start, stop):
+        total += np.uint64(numbers[index]) >> np.uint64(parameter)
     return total
 
 
@@ -78,8 +78,8 @@ def write(numbers: Array, parameters: Array, out: Array, at: int) -> int:
     word, filled = np.uint64(0), 0
     for block in range(parameters.size):
         parameter = np.uint64(parameters[block])
-        for place in range(block * BLOCK, min((block + 1) * BLOCK, numbers.size)):
-            filled += np.int64(np.uint64(numbers[place]) >> parameter)
+        for index in range(block * BLOCK, min((block + 1) * BLOCK, numbers.size)):
+            filled += np.int64(np.uint64(numbers[index]) >> parameter)
             while filled >= 64:
                 put_word(out, at, word)
                 at += 8
@@ -100,10 +100,10 @@ def _read_quotients(data: Array, at: int, end: int, numbers: Array) -> int:
             return ENDS_EARLY
         word = word_within(data, fetched, end)
         here = min(ones(word), numbers.size - done)
-        for place in range(done, done + here):
+        for index in range(done, done + here):
             one = base + lowest_one(word)
             word &= word - np.uint64(1)
-            numbers[place] = one - last - 1
+            numbers[index] = one - last - 1
             last = one
         done += here
         fetched += 8
@@ -139,8 +139,8 @@ def read(data: Array, at: int, end: int, limit: int, numbers: Array) -> int:
         stop = min(start + BLOCK, numbers.size)
         parameter = np.int64(data[at + block])
         largest = np.uint32(0)
-        for place in range(start, stop):
-            largest = max(largest, numbers[place])
+        for index in range(start, stop):
+            largest = max(largest, numbers[index])
         if np.int64(largest) > limit >> parameter:
             return OUT_OF_RANGE
         low = append(data, low, end, parameter, numbers, start, stop)

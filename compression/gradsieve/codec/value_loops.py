@@ -1,6 +1,6 @@
 """The compiled loops of the number formats.
 
-``patterns``: the bits of fp32 numbers, uint32 [K]. ``codes``: the same numbers rounded to a format, uint32
+``float_bits``: the bits of fp32 numbers, uint32 [K]. ``codes``: the same numbers rounded to a format, uint32
 [K]: from the top sign (1 bit), exponent or level, and mantissa. All of them may be done in place.
 """
 
@@ -20,12 +20,12 @@ _ROUND = "void(uint32[::1], uint32[::1])"
 
 
 @compiled("float32(uint32)", inline=True)
-def _number(pattern: Any) -> Any:
-    return np.uint32(pattern).view(np.float32)
+def _number(float_bits: Any) -> Any:
+    return np.uint32(float_bits).view(np.float32)
 
 
 @compiled("uint32(float32)", inline=True)
-def _pattern(number: Any) -> Any:
+def _float_bits(number: Any) -> Any:
     return np.float32(number).view(np.uint32)
 
 
@@ -34,76 +34,76 @@ def all_finite(codes: Array, exponent: int, mantissa: int) -> bool:
     """Return whether none of the codes of a floating-point format is an infinity or NaN."""
     special = np.uint32((1 << exponent) - 1) << np.uint32(mantissa)
     found = np.uint32(0)
-    for place in range(codes.size):
-        found |= np.uint32((codes[place] & special) == special)
+    for index in range(codes.size):
+        found |= np.uint32((codes[index] & special) == special)
     return found == 0
 
 
 @compiled(_ROUND)
-def to_half(patterns: Array, codes: Array) -> None:
+def to_half(float_bits: Array, codes: Array) -> None:
     """Round to fp16: to nearest, ties to even, magnitudes beyond its range to its largest."""
     largest, normal = np.uint32(0x477FE000), np.uint32(0x38800000)  # 65 504 and 2**-14
-    for place in range(patterns.size):
-        magnitude = min(patterns[place] & _SIGN_OFF, largest)
+    for index in range(float_bits.size):
+        magnitude = min(float_bits[index] & _SIGN_OFF, largest)
         # Adding 0.5 shifts a denormal's last bit to fp32's: the addition rounds as fp16 would.
-        small = _pattern(_number(magnitude) + np.float32(0.5)) - _pattern(np.float32(0.5))
+        small = _float_bits(_number(magnitude) + np.float32(0.5)) - _float_bits(np.float32(0.5))
         odd = magnitude >> np.uint32(13) & np.uint32(1)
         usual = np.uint32(magnitude - np.uint32(112 << 23) + np.uint32(0xFFF) + odd) >> np.uint32(13)
-        sign = patterns[place] >> np.uint32(16) & np.uint32(0x8000)
-        codes[place] = sign | (small if magnitude < normal else min(usual, np.uint32(0x7BFF)))
+        sign = float_bits[index] >> np.uint32(16) & np.uint32(0x8000)
+        codes[index] = sign | (small if magnitude < normal else min(usual, np.uint32(0x7BFF)))
 
 
 @compiled(_ROUND)
-def from_half(codes: Array, patterns: Array) -> None:
+def from_half(codes: Array, float_bits: Array) -> None:
     """Widen fp16, exactly: its bits, moved up, are a number that is too small by 2**112."""
     scale = np.float32(2.0**112)
-    for place in range(codes.size):
-        moved = np.uint32((codes[place] & np.uint32(0x7FFF)) << np.uint32(13))
-        sign = (codes[place] & np.uint32(0x8000)) << np.uint32(16)
-        patterns[place] = _pattern(_number(moved) * scale) | sign
+    for index in range(codes.size):
+        moved = np.uint32((codes[index] & np.uint32(0x7FFF)) << np.uint32(13))
+        sign = (codes[index] & np.uint32(0x8000)) << np.uint32(16)
+        float_bits[index] = _float_bits(_number(moved) * scale) | sign
 
 
 @compiled(_ROUND)
-def to_bfloat(patterns: Array, codes: Array) -> None:
+def to_bfloat(float_bits: Array, codes: Array) -> None:
     """Round to bf16: to nearest, ties to even, magnitudes beyond its range to its largest."""
-    for place in range(patterns.size):
-        magnitude = patterns[place] & _SIGN_OFF
+    for index in range(float_bits.size):
+        magnitude = float_bits[index] & _SIGN_OFF
         odd = magnitude >> np.uint32(16) & np.uint32(1)
         rounded = min((magnitude + np.uint32(0x7FFF) + odd) >> np.uint32(16), np.uint32(0x7F7F))
-        codes[place] = (patterns[place] >> np.uint32(16) & np.uint32(0x8000)) | rounded
+        codes[index] = (float_bits[index] >> np.uint32(16) & np.uint32(0x8000)) | rounded
 
 
 @compiled(_ROUND)
-def from_bfloat(codes: Array, patterns: Array) -> None:
+def from_bfloat(codes: Array, float_bits: Array) -> None:
     """Widen bf16, exactly."""
-    for place in range(codes.size):
-        patterns[place] = codes[place] << np.uint32(16)
+    for index in range(codes.size):
+        float_bits[index] = codes[index] << np.uint32(16)
 
 
 @compiled("void(uint32[::1], int64, uint32[::1], uint32[::1])")
-def to_levels(patterns: Array, level_bits: int, codes: Array, scales: Array) -> None:
+def to_levels(float_bits: Array, level_bits: int, codes: Array, scales: Array) -> None:
     """Round magnitudes to the nearest of 2**level_bits, evenly spaced between the smallest and the largest of
     their group of GROUP; ``scales`` (patterns, two per group) tells these two.
     """
     top = np.float64((1 << level_bits) - 1)
     for group in range(scales.size // 2):
-        start, stop = group * GROUP, min((group + 1) * GROUP, patterns.size)
+        start, stop = group * GROUP, min((group + 1) * GROUP, float_bits.size)
         lowest, highest = _INFINITY, np.uint32(0)
-        for place in range(start, stop):
-            magnitude = patterns[place] & _SIGN_OFF
+        for index in range(start, stop):
+            magnitude = float_bits[index] & _SIGN_OFF
             lowest, highest = min(lowest, magnitude), max(highest, magnitude)
         scales[2 * group], scales[2 * group + 1] = lowest, highest
         base = np.float64(_number(lowest))
         span = np.float64(_number(highest)) - base
         per_unit = top / span if span > 0 else 0.0
-        for place in range(start, stop):
-            magnitude = patterns[place] & _SIGN_OFF
+        for index in range(start, stop):
+            magnitude = float_bits[index] & _SIGN_OFF
             level = np.uint32((np.float64(_number(magnitude)) - base) * per_unit + 0.5)
-            codes[place] = patterns[place] >> np.uint32(31) << np.uint32(level_bits) | level
+            codes[index] = float_bits[index] >> np.uint32(31) << np.uint32(level_bits) | level
 
 
 @compiled("boolean(uint32[::1], int64, uint32[::1], uint32[::1])")
-def from_levels(codes: Array, level_bits: int, scales: Array, patterns: Array) -> bool:
+def from_levels(codes: Array, level_bits: int, scales: Array, float_bits: Array) -> bool:
     """Undo ``to_levels`` in float64, rounded to fp32 at the end; False if a group's scales are not two finite
     magnitudes, the smaller first.
     """
@@ -114,10 +114,10 @@ def from_levels(codes: Array, level_bits: int, scales: Array, patterns: Array) -
             return False
         base = np.float64(_number(lowest))
         step = (np.float64(_number(highest)) - base) / np.float64(top)
-        for place in range(group * GROUP, min((group + 1) * GROUP, codes.size)):
-            sign = codes[place] >> np.uint32(level_bits) << np.uint32(31)
-            magnitude = base + np.float64(codes[place] & np.uint32(top)) * step
-            patterns[place] = _pattern(np.float32(magnitude)) | sign
+        for index in range(group * GROUP, min((group + 1) * GROUP, codes.size)):
+            sign = codes[index] >> np.uint32(level_bits) << np.uint32(31)
+            magnitude = base + np.float64(codes[index] & np.uint32(top)) * step
+            float_bits[index] = _float_bits(np.float32(magnitude)) | sign
     return True
 
 
@@ -126,8 +126,8 @@ def smallest_exponent(codes: Array, exponent: int, mantissa: int) -> int:
     """Return the smallest exponent that is not zero's; 0 if there is none."""
     mask = np.uint32((1 << exponent) - 1)
     smallest = mask
-    for place in range(codes.size):
-        smallest = min(smallest, np.uint32((codes[place] >> np.uint32(mantissa)) - np.uint32(1)) & mask)
+    for index in range(codes.size):
+        smallest = min(smallest, np.uint32((codes[index] >> np.uint32(mantissa)) - np.uint32(1)) & mask)
     return np.uint32(smallest + np.uint32(1)) & mask
 
 
@@ -137,21 +137,21 @@ def to_numbers(codes: Array, exponent: int, mantissa: int, base: int, numbers: A
     likelier.
     """
     mask, below = np.uint32((1 << exponent) - 1), np.uint32((1 << mantissa) - 1)
-    for place in range(codes.size):
-        code = codes[place]
+    for index in range(codes.size):
+        code = codes[index]
         counted = np.uint32((code >> np.uint32(mantissa)) - base) & mask
         sign = code >> np.uint32(exponent + mantissa)
-        numbers[place] = counted << np.uint32(mantissa + 1) | sign << np.uint32(mantissa) | (code & below)
+        numbers[index] = counted << np.uint32(mantissa + 1) | sign << np.uint32(mantissa) | (code & below)
 
 
 @compiled("void(uint32[::1], int64, int64, uint32, uint32[::1])")
 def from_numbers(numbers: Array, exponent: int, mantissa: int, base: int, codes: Array) -> None:
     """Undo ``to_numbers``."""
     mask, below = np.uint32((1 << exponent) - 1), np.uint32((1 << mantissa) - 1)
-    for place in range(numbers.size):
-        number = numbers[place]
+    for index in range(numbers.size):
+        number = numbers[index]
         counted = np.uint32((number >> np.uint32(mantissa + 1)) + base) & mask
         sign = number >> np.uint32(mantissa) & np.uint32(1)
-        codes[place] = (
+        codes[index] = (
             sign << np.uint32(exponent + mantissa) | counted << np.uint32(mantissa) | (number & below)
         )

@@ -83,7 +83,7 @@ def sent_values(values: Tensor, value_dtype: ValueDtype) -> Tensor:
     coding = coding_of(value_dtype)
     if coding is ValueCoding.FLOAT32:
         return values
-    codes, scales = _rounded(patterns_of(values), coding)
+    codes, scales = _rounded(float_bits_of(values), coding)
     return torch.from_numpy(_widened(codes, scales, coding)).to(values.device)
 
 
@@ -92,10 +92,10 @@ def as_received(raw: PlannedValues, coding: ValueCoding) -> Tensor:
     return torch.from_numpy(_widened(raw.numbers, raw.scales, coding))
 
 
-def patterns_of(values: Tensor) -> Words:
+def float_bits_of(values: Tensor) -> Words:
     """Return the bits of fp32 [K] ``values``, in their own memory where that is a CPU's and contiguous."""
-    patterns: Words = values.detach().to("cpu", torch.float32).contiguous().numpy().view(np.uint32)
-    return patterns
+    float_bits: Words = values.detach().to("cpu", torch.float32).contiguous().numpy().view(np.uint32)
+    return float_bits
 
 
 def pack_if_smaller(raw: PlannedValues, coding: ValueCoding) -> PlannedValues:
@@ -112,14 +112,14 @@ def pack_if_smaller(raw: PlannedValues, coding: ValueCoding) -> PlannedValues:
     return raw
 
 
-def plan_unpacked(patterns: Words, coding: ValueCoding) -> PlannedValues:
-    """Round fp32 values given by their ``patterns`` (not mutated), to be written as they are.
+def plan_unpacked(float_bits: Words, coding: ValueCoding) -> PlannedValues:
+    """Round fp32 values given by their ``float_bits`` (not mutated), to be written as they are.
 
     Raises PayloadError if one is not finite.
     """
-    if not loops.all_finite(patterns, *FIELDS[ValueCoding.FLOAT32]):
+    if not loops.all_finite(float_bits, *FIELDS[ValueCoding.FLOAT32]):
         raise unexpected(*_NOT_FINITE)
-    codes, scales = _rounded(patterns, coding)
+    codes, scales = _rounded(float_bits, coding)
     no_parameters = np.empty(0, np.uint8)
     return PlannedValues(
         scales, codes, _width(coding), False, 0, no_parameters, raw_bytes(coding, codes.size)
@@ -162,18 +162,18 @@ def _unpacked(coding: ValueCoding, data: Bytes, at: int, end: int, count: int) -
     return codes, after
 
 
-def _rounded(patterns: Words, coding: ValueCoding) -> tuple[Words, Words]:
+def _rounded(float_bits: Words, coding: ValueCoding) -> tuple[Words, Words]:
     """Return the codes and the scales of fp32 values."""
-    scales = np.empty(_scale_words(coding, patterns.size), np.uint32)
+    scales = np.empty(_scale_words(coding, float_bits.size), np.uint32)
     if coding is ValueCoding.FLOAT32:
-        return patterns, scales
-    codes = np.empty_like(patterns)
+        return float_bits, scales
+    codes = np.empty_like(float_bits)
     if coding is ValueCoding.FLOAT16:
-        loops.to_half(patterns, codes)
+        loops.to_half(float_bits, codes)
     elif coding is ValueCoding.BFLOAT16:
-        loops.to_bfloat(patterns, codes)
+        loops.to_bfloat(float_bits, codes)
     else:
-        loops.to_levels(patterns, FIELDS[coding][0], codes, scales)
+        loops.to_levels(float_bits, FIELDS[coding][0], codes, scales)
     return codes, scales
 
 
@@ -181,16 +181,16 @@ def _widened(codes: Words, scales: Words, coding: ValueCoding) -> npt.NDArray[np
     """Return the fp32 values of codes and scales. Raises PayloadError if the scales are no scales."""
     if coding is ValueCoding.FLOAT32:
         return codes.view(np.float32)
-    patterns = np.empty_like(codes)
+    float_bits = np.empty_like(codes)
     if coding is ValueCoding.FLOAT16:
-        loops.from_half(codes, patterns)
+        loops.from_half(codes, float_bits)
     elif coding is ValueCoding.BFLOAT16:
-        loops.from_bfloat(codes, patterns)
-    elif not loops.from_levels(codes, FIELDS[coding][0], scales, patterns):
+        loops.from_bfloat(codes, float_bits)
+    elif not loops.from_levels(codes, FIELDS[coding][0], scales, float_bits):
         raise unexpected(
             "scales", "a pair that is none", "two finite magnitudes, rising", "the payload is corrupted"
         )
-    return patterns.view(np.float32)
+    return float_bits.view(np.float32)
 
 
 def _width(coding: ValueCoding) -> int:

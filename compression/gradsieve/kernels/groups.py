@@ -93,8 +93,8 @@ def _nth_largest(keys: Array, order: Array, length: int, number: int) -> int:
 @compiled("int64(float32, int64)", inline=True)
 def _key(value: Number, offset: int) -> int:
     """Return what orders numbers by magnitude, and equal ones by position, the first being the largest."""
-    pattern = np.int64(np.float32(value).view(np.int32) & _SIGN_OFF)
-    return (pattern << _OFFSET_BITS) | (_LAST_OFFSET - offset)
+    magnitude_bits = np.int64(np.float32(value).view(np.int32) & _SIGN_OFF)
+    return (magnitude_bits << _OFFSET_BITS) | (_LAST_OFFSET - offset)
 
 
 @compiled(f"int32({_I4}, int64, int32)", inline=True)
@@ -177,11 +177,11 @@ def _list(
     stop: int,
     cut: Number,
     keys: Array,
-    places: Array,
+    indices: Array,
     values: Array,
-    listed: int,
+    compacted: int,
 ) -> int:
-    """List what reaches ``cut`` from ``start`` to ``stop``, from entry ``listed`` on; return how many do.
+    """List what reaches ``cut`` from ``start`` to ``stop``, from entry ``compacted`` on; return how many do.
 
     If ``summing``, ``out`` is made here; values are computed again rather than read back, as the store went
     past the caches. Meanwhile the next group is fetched, which the processor does not foresee.
@@ -199,19 +199,19 @@ def _list(
             masks = reaching(out, first, cut, cut)
         mask = np.uint32(masks & _HALF)
         while mask != 0:
-            place = first + np.int64(lowest_bit(mask))
-            value = np.float32(gradient[place] * scale) + residual[place] if summing else out[place]
-            places[listed + found] = place
-            values[listed + found] = value
-            keys[found] = _key(value, place - start)
+            index = first + np.int64(lowest_bit(mask))
+            value = np.float32(gradient[index] * scale) + residual[index] if summing else out[index]
+            indices[compacted + found] = index
+            values[compacted + found] = value
+            keys[found] = _key(value, index - start)
             found += 1
             mask = np.uint32(mask & np.uint32(mask - _ONE))
-    for place in range(whole, stop):
+    for index in range(whole, stop):
         if summing:
-            out[place] = np.float32(gradient[place] * scale) + residual[place]
-        places[listed + found] = place
-        values[listed + found] = out[place]
-        keys[found] = _key(out[place], place - start)
+            out[index] = np.float32(gradient[index] * scale) + residual[index]
+        indices[compacted + found] = index
+        values[compacted + found] = out[index]
+        keys[found] = _key(out[index], index - start)
         found += (keys[found] >> _OFFSET_BITS) >= cut
     return found
 
@@ -249,14 +249,14 @@ def group_top_k(
     peaks: Array,
     keys: Array,
     order: Array,
-    places: Array,
+    indices: Array,
     values: Array,
 ) -> int:
     """List the ``per_group`` largest of every ``size`` numbers; return how many are listed.
 
     ``summing``: make ``out = gradient * scale + residual``, for which ``size`` must be a multiple of 32; else
-    ``out`` holds the numbers. ``peaks``, ``keys`` and ``order`` have room for a group and 32 more, ``places``
-    and ``values`` for a group more than is kept.
+    ``out`` holds the numbers. ``peaks``, ``keys`` and ``order`` have room for a group and 32 more,
+    ``indices`` and ``values`` for a group more than is kept.
     ``in_last``: for a group that ``stop`` cuts short.
 
     1. Find a cut that enough numbers reach.
@@ -264,21 +264,23 @@ def group_top_k(
        equal.
     3. Find the key that ``per_group`` keys reach; drop from the list what does not reach it.
     """
-    listed = 0
+    compacted = 0
     cut = np.int32(1 << 29)
     for first in range(start, stop, size):
         end = min(first + size, stop)
         wanted = per_group if end - first == size else in_last
         cut = _cut(gradient, scale, residual, out, summing, first, end, wanted, cut, peaks, keys, order)
-        found = _list(gradient, scale, residual, out, summing, first, end, cut, keys, places, values, listed)
+        found = _list(
+            gradient, scale, residual, out, summing, first, end, cut, keys, indices, values, compacted
+        )
         if found == wanted:
-            listed += wanted
+            compacted += wanted
             continue
         last = _last_wanted(keys, order, found, wanted)
-        kept = listed
+        kept = compacted
         for entry in range(found):
-            places[kept] = places[listed + entry]
-            values[kept] = values[listed + entry]
+            indices[kept] = indices[compacted + entry]
+            values[kept] = values[compacted + entry]
             kept += keys[entry] >= last
-        listed = kept
-    return listed
+        compacted = kept
+    return compacted

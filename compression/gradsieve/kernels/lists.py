@@ -24,27 +24,27 @@ class Lists:
     """One part's lists; see :mod:`gradsieve.kernels.numba_kernels`.
 
     owner: whose lists these are now. start, stop: the part.
-    places, values: the first ``listed`` entries are listed; if that exceeds the room, the rest was only
-    counted. near: one bit per element.
+    indices, values: the first ``compacted`` entries are listed; if that exceeds the room, the rest was only
+    counted. near_threshold: one bit per element.
     """
 
-    places: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
     values: npt.NDArray[np.float32]
-    near: npt.NDArray[np.uint32]
+    near_threshold: npt.NDArray[np.uint32]
     owner: object = None
     start: int = 0
     stop: int = 0
-    listed: int = 0
+    compacted: int = 0
 
     @property
     def complete(self) -> bool:
         """Whether all that was counted is listed."""
-        return self.listed <= self.places.size - LANES
+        return self.compacted <= self.indices.size - LANES
 
     def make_room(self, entries: int) -> None:
         """Have room for ``entries``; what is listed may be lost."""
-        if self.places.size < entries + LANES:
-            self.places = np.empty(entries + LANES, np.int64)
+        if self.indices.size < entries + LANES:
+            self.indices = np.empty(entries + LANES, np.int64)
             self.values = np.empty(entries + LANES, np.float32)
 
 
@@ -65,11 +65,11 @@ def fill(owner: object, spans: list[tuple[int, int]], work: Callable[[Lists], in
     parts = [_with_room(number, *span) for number, span in enumerate(spans)]
     for part in parts:
         part.owner = owner
-    for part, listed in zip(parts, parallel_map(work, parts), strict=True):
-        part.listed = listed
+    for part, compacted in zip(parts, parallel_map(work, parts), strict=True):
+        part.compacted = compacted
     if not all(part.complete for part in parts):
         for part in parts:
-            part.make_room(part.listed + part.listed // 4)
+            part.make_room(part.compacted + part.compacted // 4)
         return fill(owner, spans, work)
     return parts
 
@@ -82,6 +82,6 @@ def _with_room(number: int, start: int, stop: int) -> Lists:
     part.start, part.stop = start, stop
     part.make_room((stop - start) // _ELEMENTS_PER_ENTRY + 4 * LANES)
     words = (stop - start) // LANES + 1
-    if part.near.size < words:
-        part.near = np.empty(words, np.uint32)
+    if part.near_threshold.size < words:
+        part.near_threshold = np.empty(words, np.uint32)
     return part

@@ -18,8 +18,8 @@ _NEARLY_NOTHING = 1e-6  # of a column's norm; rounding leaves some 1e-7 of one t
 @compiled("float64(float32[::1], float32[::1])")
 def _dot(left: Array, right: Array) -> float:
     total = 0.0
-    for place in range(left.size):
-        total += np.float64(left[place]) * np.float64(right[place])
+    for index in range(left.size):
+        total += np.float64(left[index]) * np.float64(right[index])
     return total
 
 
@@ -35,12 +35,12 @@ def orthogonalise(columns: Array) -> None:
         for _ in range(2):
             for other in range(number):
                 share = np.float32(_dot(columns[other], column))
-                for place in range(column.size):
-                    column[place] -= share * columns[other, place]
+                for index in range(column.size):
+                    column[index] -= share * columns[other, index]
         norm = np.sqrt(_dot(column, column))
         keeps = norm > _NEARLY_NOTHING * before
-        for place in range(column.size):
-            column[place] = np.float32(column[place] / norm) if keeps else np.float32(0)
+        for index in range(column.size):
+            column[index] = np.float32(column[index] / norm) if keeps else np.float32(0)
 
 
 @compiled("void(float32[:, ::1], float32[:, ::1], float32[::1])")

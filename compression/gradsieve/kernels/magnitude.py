@@ -23,14 +23,14 @@ _MANY = 1 << 21
 _LARGEST_FINITE = 3.4028234663852886e38
 
 
-def pattern_of(magnitude: float) -> int:
+def bits_of(magnitude: float) -> int:
     """Return the pattern of a magnitude, rounded to fp32 and to its finite range."""
     return int(struct.unpack("<I", struct.pack("<f", min(abs(magnitude), _LARGEST_FINITE)))[0])
 
 
-def magnitude_of(pattern: int) -> float:
+def magnitude_of(magnitude_bits: int) -> float:
     """Return the fp32 magnitude of a pattern."""
-    return float(struct.unpack("<f", struct.pack("<I", pattern))[0])
+    return float(struct.unpack("<f", struct.pack("<I", magnitude_bits))[0])
 
 
 def fixed_point_mean(largest: int, elements: int, total_of: Callable[[float], int]) -> float:

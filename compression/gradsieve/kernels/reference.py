@@ -12,36 +12,36 @@ from gradsieve.selection import Selection
 class ReferenceCandidates:
     """See :class:`gradsieve.accumulated.Candidates`."""
 
-    def __init__(self, places: Tensor, values: Tensor) -> None:
-        self._places = places
+    def __init__(self, indices: Tensor, values: Tensor) -> None:
+        self._indices = indices
         self._values = values
-        self._patterns = values.view(torch.int32) & SIGN_OFF
+        self._bits = values.view(torch.int32) & SIGN_OFF
 
     @property
     def count(self) -> int:
         """How many they are."""
-        return self._places.numel()
+        return self._indices.numel()
 
-    def count_reaching(self, pattern: int) -> int:
-        """Return how many of them reach ``pattern``."""
-        return int(torch.count_nonzero(self._patterns >= pattern))
+    def count_reaching(self, magnitude_bits: int) -> int:
+        """Return how many of them reach ``magnitude_bits``."""
+        return int(torch.count_nonzero(self._bits >= magnitude_bits))
 
     def lowest(self) -> int:
         """Return their smallest pattern, 0 if there are none."""
-        return int(self._patterns.min()) if self.count else 0
+        return int(self._bits.min()) if self.count else 0
 
     def nth_largest(self, number: int) -> int:
         """Return the ``number``-th largest pattern."""
-        return int(torch.kthvalue(self._patterns, self.count - number + 1).values)
+        return int(torch.kthvalue(self._bits, self.count - number + 1).values)
 
-    def select(self, pattern: int, at_most: int | None = None) -> Selection:
-        """Return those that reach ``pattern``, of those at it only the first if they are too many."""
-        keep = self._patterns >= pattern
+    def select(self, magnitude_bits: int, at_most: int | None = None) -> Selection:
+        """Return those that reach ``magnitude_bits``, of those at it only the first if they are too many."""
+        keep = self._bits >= magnitude_bits
         if at_most is not None:
-            above = int(torch.count_nonzero(self._patterns > pattern))
-            tied = (self._patterns == pattern).nonzero().flatten()
+            above = int(torch.count_nonzero(self._bits > magnitude_bits))
+            tied = (self._bits == magnitude_bits).nonzero().flatten()
             keep[tied[at_most - above :]] = False
-        return Selection(self._places[keep], self._values[keep], magnitude_of(pattern))
+        return Selection(self._indices[keep], self._values[keep], magnitude_of(magnitude_bits))
 
 
 class ReferenceSum:
@@ -49,7 +49,7 @@ class ReferenceSum:
 
     def __init__(self, accumulated: Tensor) -> None:
         self._accumulated = accumulated
-        self._patterns = accumulated.view(torch.int32)
+        self._bits = accumulated.view(torch.int32)
 
     @classmethod
     def of(cls, gradient: Tensor, scale: float, residual: Tensor, out: Tensor) -> ReferenceSum:
@@ -68,14 +68,14 @@ class ReferenceSum:
 
     def reaching(
         self,
-        pattern: int,
+        magnitude_bits: int,
         margin: int = 0,  # noqa: ARG002 - hints are for those who can use them
         *,
         likely: bool = False,  # noqa: ARG002
     ) -> ReferenceCandidates:
-        """Return the elements that reach ``pattern``."""
-        places = ((self._patterns & SIGN_OFF) >= pattern).nonzero().flatten()
-        return ReferenceCandidates(places, self._accumulated[places])
+        """Return the elements that reach ``magnitude_bits``."""
+        indices = ((self._bits & SIGN_OFF) >= magnitude_bits).nonzero().flatten()
+        return ReferenceCandidates(indices, self._accumulated[indices])
 
     def subtract_sent(self, selection: Selection) -> None:
         """Set the selected elements to 0."""
@@ -83,7 +83,7 @@ class ReferenceSum:
 
     def mean_magnitude(self) -> float:
         """Return mean |a|."""
-        largest = int((self._patterns & SIGN_OFF).max())
+        largest = int((self._bits & SIGN_OFF).max())
         return fixed_point_mean(
             largest,
             self.elements,
@@ -94,13 +94,13 @@ class ReferenceSum:
         """Return the ``per_group`` largest of every group: sort each by magnitude, equal ones by position."""
         whole = self.elements - self.elements % group_size
         parts = [
-            _row_top_k(self._patterns[:whole].view(-1, group_size), per_group),
-            _row_top_k(self._patterns[whole:].view(-1, max(self.elements - whole, 1)), in_last) + whole,
+            _row_top_k(self._bits[:whole].view(-1, group_size), per_group),
+            _row_top_k(self._bits[whole:].view(-1, max(self.elements - whole, 1)), in_last) + whole,
         ]
-        places = torch.cat(parts)
-        values = self._accumulated[places]
-        lowest = ReferenceCandidates(places, values).lowest()
-        return Selection(places, values, magnitude_of(lowest))
+        indices = torch.cat(parts)
+        values = self._accumulated[indices]
+        lowest = ReferenceCandidates(indices, values).lowest()
+        return Selection(indices, values, magnitude_of(lowest))
 
 
 def _row_top_k(rows: Tensor, count: int) -> Tensor:

@@ -62,7 +62,7 @@ def sum_reaching(
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         total = _sum(context, builder, signature, args, args[4])
-        exceeds = builder.icmp_signed(">", _patterns(builder, total), _in_all_lanes(builder, _INTS, args[7]))
+        exceeds = builder.icmp_signed(">", _bits(builder, total), _in_all_lanes(builder, _INTS, args[7]))
         rest = builder.select(exceeds, ir.Constant(_FLOATS, [0.0] * LANES), total)
         store = builder.store(rest, _at(context, builder, signature, args, 3, args[4]), align=LANES)
         store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT, 1)]))
@@ -80,8 +80,8 @@ def find_peaks(context: Any, numbers: Any, start: Any, stride: Any, count: Any, 
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def numbers_at(place: Any) -> Any:
-            return builder.load(_at(context, builder, signature, args, 0, place), align=4)
+        def numbers_at(index: Any) -> Any:
+            return builder.load(_at(context, builder, signature, args, 0, index), align=4)
 
         _find_peaks(context, builder, signature.args[4], args[1:], numbers_at)
         return context.get_dummy_value()
@@ -104,19 +104,19 @@ def find_sum_peaks(
     """Do with ``gradient * scale + residual`` what :func:`find_peaks` does with numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def numbers_at(place: Any) -> Any:
-            return _sum(context, builder, signature, args, place)
+        def numbers_at(index: Any) -> Any:
+            return _sum(context, builder, signature, args, index)
 
         _find_peaks(context, builder, signature.args[6], args[3:], numbers_at)
         return context.get_dummy_value()
 
-    places = (types.int64, types.int64, types.int64)
-    return types.void(gradient, types.float32, residual, *places, peaks, types.int64), generate
+    indices = (types.int64, types.int64, types.int64)
+    return types.void(gradient, types.float32, residual, *indices, peaks, types.int64), generate
 
 
 @intrinsic
-def peaks_reaching(context: Any, peaks: Any, pattern: Any) -> Any:
-    """Return how many of the first 32 ``peaks`` (int32) reach ``pattern``."""
+def peaks_reaching(context: Any, peaks: Any, magnitude_bits: Any) -> Any:
+    """Return how many of the first 32 ``peaks`` (int32) reach ``magnitude_bits``."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -134,8 +134,8 @@ def fetch(context: Any, numbers: Any, start: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         for line in range(0, LANES, _FLOATS_PER_LINE):
-            place = builder.add(args[1], ir.Constant(_MASKS, line))
-            pointer = builder.bitcast(builder.gep(data, [place]), _BYTES)
+            index = builder.add(args[1], ir.Constant(_MASKS, line))
+            pointer = builder.bitcast(builder.gep(data, [index]), _BYTES)
             builder.call(_prefetch(builder), [pointer, *(ir.Constant(_INT, flag) for flag in (0, 3, 1))])
         return context.get_dummy_value()
 
@@ -187,30 +187,30 @@ def _find_peaks(context: Any, builder: Any, array: Any, args: Any, numbers_at: C
     start, stride, count, peaks, lane = args
     highest = cgutils.alloca_once_value(builder, ir.Constant(_INTS, [0] * LANES))
     with cgutils.for_range(builder, count) as loop:
-        place = builder.add(start, builder.mul(loop.index, stride))
-        patterns, before = _patterns(builder, numbers_at(place)), builder.load(highest)
-        higher = builder.icmp_signed(">", patterns, before)
-        builder.store(builder.select(higher, patterns, before), highest)
+        index = builder.add(start, builder.mul(loop.index, stride))
+        bits, before = _bits(builder, numbers_at(index)), builder.load(highest)
+        higher = builder.icmp_signed(">", bits, before)
+        builder.store(builder.select(higher, bits, before), highest)
     data = context.make_array(array)(context, builder, peaks).data
     pointer = builder.bitcast(builder.gep(data, [lane]), _INTS.as_pointer())
     builder.store(builder.load(highest), pointer, align=4)
 
 
 def _masks(builder: Any, numbers: Any, upper: Any, lower: Any) -> Any:
-    patterns = _patterns(builder, numbers)
+    bits = _bits(builder, numbers)
     upper_mask, lower_mask = (
         builder.zext(
             builder.bitcast(
-                builder.icmp_signed(">=", patterns, _in_all_lanes(builder, _INTS, pattern)), _INT
+                builder.icmp_signed(">=", bits, _in_all_lanes(builder, _INTS, magnitude_bits)), _INT
             ),
             _MASKS,
         )
-        for pattern in (upper, lower)
+        for magnitude_bits in (upper, lower)
     )
     return builder.or_(upper_mask, builder.shl(lower_mask, ir.Constant(_MASKS, LANES)))
 
 
-def _patterns(builder: Any, numbers: Any) -> Any:
+def _bits(builder: Any, numbers: Any) -> Any:
     return builder.and_(builder.bitcast(numbers, _INTS), _SIGN_OFF)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from gradsieve.accumulated import Accumulated
 from gradsieve.density import entries_to_keep
 from gradsieve.kernels import as_accumulated
-from gradsieve.kernels.magnitude import pattern_of
+from gradsieve.kernels.magnitude import bits_of
 from gradsieve.selection import Selection
 from gradsieve.selectors.lowering import at_least
 from gradsieve.selectors.sampling import nth_largest_sampled
@@ -49,7 +49,7 @@ def _cut(source: Accumulated, density: float, count: int, previous_threshold: fl
     if count == source.elements:
         return 0
     if previous_threshold is not None:
-        return max(pattern_of(previous_threshold) - _EIGHTH_OCTAVE, 0)
+        return max(bits_of(previous_threshold) - _EIGHTH_OCTAVE, 0)
     sampled = max(_LEAST_SAMPLED, math.ceil(_LEAST_PASSING / density))
     if sampled * _WORTH_SAMPLING > source.elements:
         return 0

@@ -10,7 +10,7 @@ from torch import Tensor
 from gradsieve.accumulated import Accumulated, Candidates
 from gradsieve.density import accepted_counts, entries_to_keep
 from gradsieve.kernels import as_accumulated
-from gradsieve.kernels.magnitude import TOP, pattern_of
+from gradsieve.kernels.magnitude import TOP, bits_of
 from gradsieve.selection import Selection
 from gradsieve.selectors.lowering import at_least
 
@@ -48,26 +48,26 @@ class LaplaceSelector:
         source = as_accumulated(accumulated)
         count = entries_to_keep(density, source.elements)
         fewest, most = accepted_counts(count, source.elements, self.band)
-        guess = max(_estimate(source, count) if not previous_threshold else pattern_of(previous_threshold), 1)
-        listed = source.reaching(guess, margin=_QUARTER_OCTAVE, likely=True)
-        if fewest <= listed.count <= most:
-            return listed.select(guess)
+        guess = max(_estimate(source, count) if not previous_threshold else bits_of(previous_threshold), 1)
+        compacted = source.reaching(guess, margin=_QUARTER_OCTAVE, likely=True)
+        if fewest <= compacted.count <= most:
+            return compacted.select(guess)
         lower = guess
-        if listed.count < fewest:
-            listed = at_least(source, fewest, max(guess - _QUARTER_OCTAVE, 1), floor=1)
-            lower = listed.lowest()
-            if listed.count <= most:
-                return listed.select(lower)
-        threshold = _bisect(listed, lower, guess, fewest, most)
-        at_most = count if listed.count_reaching(threshold) > most else None
-        return listed.select(threshold, at_most)
+        if compacted.count < fewest:
+            compacted = at_least(source, fewest, max(guess - _QUARTER_OCTAVE, 1), floor=1)
+            lower = compacted.lowest()
+            if compacted.count <= most:
+                return compacted.select(lower)
+        threshold = _bisect(compacted, lower, guess, fewest, most)
+        at_most = count if compacted.count_reaching(threshold) > most else None
+        return compacted.select(threshold, at_most)
 
 
 def _estimate(source: Accumulated, count: int) -> int:
     """Return the pattern of mean|a| * ln(N / k), the most likely threshold (method E, step 1)."""
     if count == 0:
         return 0
-    return pattern_of(source.mean_magnitude() * math.log(source.elements / count))
+    return bits_of(source.mean_magnitude() * math.log(source.elements / count))
 
 
 def _bisect(candidates: Candidates, lower: int, guess: int, fewest: int, most: int) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradsieve.accumulated import Accumulated, Candidates
 from gradsieve.density import accepted_counts, entries_to_keep
 from gradsieve.kernels import as_accumulated
-from gradsieve.kernels.magnitude import magnitude_of, pattern_of
+from gradsieve.kernels.magnitude import bits_of, magnitude_of
 from gradsieve.selection import Selection
 from gradsieve.selectors.exact import TopKSelector
 from gradsieve.selectors.sampling import nth_largest_sampled
@@ -60,20 +60,20 @@ class SampledSelector:
         fewest, most = accepted_counts(count, elements, self.band)
         passing = entries_to_keep(density, sampled)
         threshold = nth_largest_sampled(source.tensor(), sampled, passing, self.seed)
-        threshold, listed = _enough(source, threshold, fewest)
-        if listed.count <= most:
-            return listed.select(threshold)
-        return listed.select(listed.nth_largest(count), at_most=count)
+        threshold, compacted = _enough(source, threshold, fewest)
+        if compacted.count <= most:
+            return compacted.select(threshold)
+        return compacted.select(compacted.nth_largest(count), at_most=count)
 
 
 def _enough(source: Accumulated, threshold: int, fewest: int) -> tuple[int, Candidates]:
     """Return a threshold's pattern and what reaches it: at least ``fewest``, or all non-zeros."""
     threshold = max(threshold, 1)
-    listed = source.reaching(threshold)
+    compacted = source.reaching(threshold)
     for attempt in range(_TIMES_LOWERED + 1):
-        if listed.count >= fewest or threshold == 1:
+        if compacted.count >= fewest or threshold == 1:
             break
         last = attempt == _TIMES_LOWERED
-        threshold = 1 if last else max(pattern_of(_LOWERED * magnitude_of(threshold)), 1)
-        listed = source.reaching(threshold)
-    return threshold, listed
+        threshold = 1 if last else max(bits_of(_LOWERED * magnitude_of(threshold)), 1)
+        compacted = source.reaching(threshold)
+    return threshold, compacted

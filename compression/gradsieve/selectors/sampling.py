@@ -12,13 +12,11 @@ _MULTIPLIER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as int64: s
 
 def nth_largest_sampled(values: Tensor, sampled: int, number: int, seed: int = 0) -> int:
     """Return the ``number``-th largest pattern among ``sampled`` of the values (fp32 [N])."""
-    patterns = (
-        values[sample_places(values.numel(), sampled, seed, values.device)].view(torch.int32) & SIGN_OFF
-    )
-    return int(torch.kthvalue(patterns, sampled - number + 1).values)
+    bits = values[sample_indices(values.numel(), sampled, seed, values.device)].view(torch.int32) & SIGN_OFF
+    return int(torch.kthvalue(bits, sampled - number + 1).values)
 
 
-def sample_places(elements: int, sampled: int, seed: int, device: torch.device) -> Tensor:
+def sample_indices(elements: int, sampled: int, seed: int, device: torch.device) -> Tensor:
     """Return one place (int64 [sampled], increasing) in each of ``sampled`` equal stretches of the tensor."""
     stretch = elements // sampled
     numbers = torch.arange(sampled, device=device)

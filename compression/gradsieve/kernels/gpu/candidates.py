@@ -20,50 +20,54 @@ from gradsieve.selection import Selection
 
 
 class GpuCandidates:
-    """See :class:`gradsieve.accumulated.Candidates`: all those that reach ``pattern``."""
+    """See :class:`gradsieve.accumulated.Candidates`: all those that reach ``magnitude_bits``."""
 
-    def __init__(self, places: Tensor, values: Tensor, pattern: int) -> None:
-        self._places = places
+    def __init__(self, indices: Tensor, values: Tensor, magnitude_bits: int) -> None:
+        self._indices = indices
         self._values = values
-        self._pattern = pattern
+        self._magnitude_bits = magnitude_bits
 
     @property
     def count(self) -> int:
         """How many they are."""
-        return self._places.numel()
+        return self._indices.numel()
 
-    def count_reaching(self, pattern: int) -> int:
-        """Return how many of them reach ``pattern``; the first question waits for the device."""
-        if pattern <= self._pattern:
+    def count_reaching(self, magnitude_bits: int) -> int:
+        """Return how many of them reach ``magnitude_bits``; the first question waits for the device."""
+        if magnitude_bits <= self._magnitude_bits:
             return self.count
-        return numba_kernels.count_reaching(self._on_host, pattern) if pattern <= SIGN_OFF else 0
+        return (
+            numba_kernels.count_reaching(self._on_host, magnitude_bits) if magnitude_bits <= SIGN_OFF else 0
+        )
 
     def lowest(self) -> int:
         """Return their smallest pattern, 0 if there are none; the first question waits for the device."""
-        return numba_kernels.lowest_pattern(self._on_host) if self.count else 0
+        return numba_kernels.lowest_bits(self._on_host) if self.count else 0
 
     def nth_largest(self, number: int) -> int:
         """Return the ``number``-th largest pattern, by radix selection; waits for the device."""
-        return int(torch.kthvalue(self._patterns, self.count - number + 1).values)
+        return int(torch.kthvalue(self._bits, self.count - number + 1).values)
 
-    def select(self, pattern: int, at_most: int | None = None) -> Selection:
-        """Return those that reach ``pattern``, of those at it only the first if they are too many.
+    def select(self, magnitude_bits: int, at_most: int | None = None) -> Selection:
+        """Return those that reach ``magnitude_bits``, of those at it only the first if they are too many.
 
         Waits for nothing: how many they are is known by then.
         """
-        kept, ties = self.count_reaching(pattern), self.count
+        kept, ties = self.count_reaching(magnitude_bits), self.count
         if at_most is not None and kept > at_most:
-            kept, ties = at_most, at_most - self.count_reaching(pattern + 1)
+            kept, ties = at_most, at_most - self.count_reaching(magnitude_bits + 1)
         if kept == self.count:
-            return Selection(self._places, self._values, magnitude_of(pattern))
-        tied = self._patterns == pattern
-        keep = (self._patterns > pattern) | (tied & (tied.cumsum(0) <= ties))
+            return Selection(self._indices, self._values, magnitude_of(magnitude_bits))
+        tied = self._bits == magnitude_bits
+        keep = (self._bits > magnitude_bits) | (tied & (tied.cumsum(0) <= ties))
         return Selection(
-            _compacted(self._places, keep, kept), _compacted(self._values, keep, kept), magnitude_of(pattern)
+            _compacted(self._indices, keep, kept),
+            _compacted(self._values, keep, kept),
+            magnitude_of(magnitude_bits),
         )
 
     @property
-    def _patterns(self) -> Tensor:
+    def _bits(self) -> Tensor:
         return self._values.view(torch.int32) & SIGN_OFF
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from gradsieve.kernels.gpu.passes import patterns, widened
+from gradsieve.kernels.gpu.passes import bits, widened
 
 LARGEST = 8192  # elements of a group that still fit into one program's registers
 _ELEMENTS = 1024  # per program, in as many groups as it takes
@@ -33,7 +33,7 @@ def group_top_k(
     elements: tl.tensor,
     per_group: tl.tensor,
     in_last: tl.tensor,
-    places: tl.tensor,
+    indices: tl.tensor,
     values: tl.tensor,
     lowest: tl.tensor,
     SUMMING: tl.constexpr,
@@ -53,26 +53,26 @@ def group_top_k(
     """
     group = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
-    place = (group * SIZE)[:, None] + column[None, :]
-    inside = (column < SIZE)[None, :] & (place < elements)
+    index = (group * SIZE)[:, None] + column[None, :]
+    inside = (column < SIZE)[None, :] & (index < elements)
     if SUMMING:
-        product = widened(tl.load(gradient + place, mask=inside, other=0.0)) * scale
-        total = product + tl.load(residual + place, mask=inside, other=0.0)
-        tl.store(out + place, total, mask=inside)
+        product = widened(tl.load(gradient + index, mask=inside, other=0.0)) * scale
+        total = product + tl.load(residual + index, mask=inside, other=0.0)
+        tl.store(out + index, total, mask=inside)
     else:
-        total = tl.load(out + place, mask=inside, other=0.0)
-    pattern = tl.where(inside, patterns(total), -1)
+        total = tl.load(out + index, mask=inside, other=0.0)
+    magnitude_bits = tl.where(inside, bits(total), -1)
     wanted = tl.where((group + 1) * SIZE <= elements, per_group, in_last)
     nth = tl.zeros([ROWS], tl.int32)
     for bit in range(31):
         probe = nth | (1 << (30 - bit))
-        reached = tl.sum((pattern >= probe[:, None]).to(tl.int32), axis=1)
+        reached = tl.sum((magnitude_bits >= probe[:, None]).to(tl.int32), axis=1)
         nth = tl.where(reached >= wanted, probe, nth)
-    above = pattern > nth[:, None]
-    tied = (pattern == nth[:, None]).to(tl.int32)
+    above = magnitude_bits > nth[:, None]
+    tied = (magnitude_bits == nth[:, None]).to(tl.int32)
     ties = wanted - tl.sum(above.to(tl.int32), axis=1)
     keep = above | ((tied > 0) & (tl.cumsum(tied, axis=1) <= ties[:, None]))
     at = (group * per_group)[:, None] + tl.cumsum(keep.to(tl.int32), axis=1) - 1
-    tl.store(places + at, place, mask=keep)
+    tl.store(indices + at, index, mask=keep)
     tl.store(values + at, total, mask=keep)
     tl.store(lowest + tl.program_id(0), tl.min(tl.where(group * SIZE < elements, nth, _SIGN_OFF), axis=0))

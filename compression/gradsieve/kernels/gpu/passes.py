@@ -31,24 +31,24 @@ def widened(gradient: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def patterns(numbers: tl.tensor) -> tl.tensor:
+def bits(numbers: tl.tensor) -> tl.tensor:
     """Return the patterns of the magnitudes of fp32 numbers."""
     return numbers.to(tl.int32, bitcast=True) & _SIGN_OFF
 
 
 @triton.jit
 def _append(
-    out_places: tl.tensor,
+    out_indices: tl.tensor,
     out_values: tl.tensor,
     start: tl.tensor,
-    places: tl.tensor,
+    indices: tl.tensor,
     values: tl.tensor,
-    listed: tl.tensor,
+    compacted: tl.tensor,
 ) -> None:
-    """Write those entries that are ``listed`` to two lists from ``start`` on, in their order."""
-    at = start + tl.cumsum(listed.to(tl.int32), axis=0) - 1
-    tl.store(out_places + at, places, mask=listed)
-    tl.store(out_values + at, values, mask=listed)
+    """Write those entries that are ``compacted`` to two lists from ``start`` on, in their order."""
+    at = start + tl.cumsum(compacted.to(tl.int32), axis=0) - 1
+    tl.store(out_indices + at, indices, mask=compacted)
+    tl.store(out_values + at, values, mask=compacted)
 
 
 @triton.jit(do_not_specialize=["upper", "lower"])
@@ -78,72 +78,72 @@ def sum_and_note(
     """
     block = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
-    place = block * BLOCK + lane
-    inside = place < elements
+    index = block * BLOCK + lane
+    inside = index < elements
     if SUMMING:
-        product = widened(tl.load(gradient + place, mask=inside, other=0.0)) * scale
-        total = product + tl.load(residual + place, mask=inside, other=0.0)
+        product = widened(tl.load(gradient + index, mask=inside, other=0.0)) * scale
+        total = product + tl.load(residual + index, mask=inside, other=0.0)
     else:
-        total = tl.load(out + place, mask=inside, other=0.0)
-    pattern = patterns(total)
-    near = (inside & (pattern >= lower)).to(tl.int32)
-    listed = inside & (pattern >= upper)
-    count = tl.sum(near, axis=0)
+        total = tl.load(out + index, mask=inside, other=0.0)
+    magnitude_bits = bits(total)
+    near_threshold = (inside & (magnitude_bits >= lower)).to(tl.int32)
+    compacted = inside & (magnitude_bits >= upper)
+    count = tl.sum(near_threshold, axis=0)
     tl.store(noted + block, count)
-    tl.store(reached + block, tl.sum(listed.to(tl.int32), axis=0))
-    entry = tl.cumsum(near, axis=0) - 1
+    tl.store(reached + block, tl.sum(compacted.to(tl.int32), axis=0))
+    entry = tl.cumsum(near_threshold, axis=0) - 1
     fits = entry < tl.where(count <= ROOM, ROOM, 0)  # all or none of the entries
     if SUMMING:
-        rest = tl.where(listed & fits, 0.0, total) if TAKE else total
-        tl.store(out + place, rest, mask=inside)
-    writes = (near > 0) & fits
+        rest = tl.where(compacted & fits, 0.0, total) if TAKE else total
+        tl.store(out + index, rest, mask=inside)
+    writes = (near_threshold > 0) & fits
     tl.store(offsets + block * ROOM + entry, lane.to(tl.int16), mask=writes)
     tl.store(values + block * ROOM + entry, total, mask=writes)
 
 
-@triton.jit(do_not_specialize=["pattern"])
+@triton.jit(do_not_specialize=["magnitude_bits"])
 def count_reaching(
     numbers: tl.tensor,
     elements: tl.tensor,
-    pattern: tl.tensor,
+    magnitude_bits: tl.tensor,
     values: tl.tensor,
     noted: tl.tensor,
     reached: tl.tensor,
     BLOCK: tl.constexpr,
     ROOM: tl.constexpr,
 ) -> None:
-    """Count anew, in ``reached``, what reaches a ``pattern`` that is not below what was noted."""
+    """Count anew, in ``reached``, what reaches a ``magnitude_bits`` that is not below what was noted."""
     block = tl.program_id(0).to(tl.int64)
     count = tl.load(noted + block)
     if count <= ROOM:
         entry = tl.arange(0, ROOM)
         entry_value = tl.load(values + block * ROOM + entry, mask=entry < count, other=0.0)
-        entry_listed = (entry < count) & (patterns(entry_value) >= pattern)
-        tl.store(reached + block, tl.sum(entry_listed.to(tl.int32), axis=0))
+        entry_compacted = (entry < count) & (bits(entry_value) >= magnitude_bits)
+        tl.store(reached + block, tl.sum(entry_compacted.to(tl.int32), axis=0))
     else:
-        place = block * BLOCK + tl.arange(0, BLOCK)
-        value = tl.load(numbers + place, mask=place < elements, other=0.0)
-        listed = (place < elements) & (patterns(value) >= pattern)
-        tl.store(reached + block, tl.sum(listed.to(tl.int32), axis=0))
+        index = block * BLOCK + tl.arange(0, BLOCK)
+        value = tl.load(numbers + index, mask=index < elements, other=0.0)
+        compacted = (index < elements) & (bits(value) >= magnitude_bits)
+        tl.store(reached + block, tl.sum(compacted.to(tl.int32), axis=0))
 
 
-@triton.jit(do_not_specialize=["pattern"])
+@triton.jit(do_not_specialize=["magnitude_bits"])
 def list_reaching(
     numbers: tl.tensor,
     elements: tl.tensor,
-    pattern: tl.tensor,
+    magnitude_bits: tl.tensor,
     offsets: tl.tensor,
     values: tl.tensor,
     noted: tl.tensor,
     reached: tl.tensor,
     ends: tl.tensor,
-    out_places: tl.tensor,
+    out_indices: tl.tensor,
     out_values: tl.tensor,
     TAKE: tl.constexpr,
     BLOCK: tl.constexpr,
     ROOM: tl.constexpr,
 ) -> None:
-    """List what reaches ``pattern``, by place: what was noted, and of blocks without room the numbers.
+    """List what reaches ``magnitude_bits``, by place: what was noted, and of blocks without room the numbers.
 
     ``reached`` counts these per block, ``ends`` (int64) all up to the block's end. TAKE: the numbers of
     blocks without room that are listed are left 0, those of the others already are.
@@ -156,26 +156,24 @@ def list_reaching(
         entry = tl.arange(0, ROOM)
         offset = tl.load(offsets + block * ROOM + entry, mask=entry < count, other=0).to(tl.int64)
         entry_value = tl.load(values + block * ROOM + entry, mask=entry < count, other=0.0)
-        entry_listed = (entry < count) & (patterns(entry_value) >= pattern)
-        _append(out_places, out_values, start, first + offset, entry_value, entry_listed)
+        entry_compacted = (entry < count) & (bits(entry_value) >= magnitude_bits)
+        _append(out_indices, out_values, start, first + offset, entry_value, entry_compacted)
     else:
-        place = first + tl.arange(0, BLOCK)
-        value = tl.load(numbers + place, mask=place < elements, other=0.0)
-        listed = (place < elements) & (patterns(value) >= pattern)
-        _append(out_places, out_values, start, place, value, listed)
+        index = first + tl.arange(0, BLOCK)
+        value = tl.load(numbers + index, mask=index < elements, other=0.0)
+        compacted = (index < elements) & (bits(value) >= magnitude_bits)
+        _append(out_indices, out_values, start, index, value, compacted)
         if TAKE:
-            tl.store(numbers + place, tl.zeros([BLOCK], tl.float32), mask=listed)
+            tl.store(numbers + index, tl.zeros([BLOCK], tl.float32), mask=compacted)
 
 
 @triton.jit
-def largest_patterns(
-    numbers: tl.tensor, elements: tl.tensor, largest: tl.tensor, BLOCK: tl.constexpr
-) -> None:
+def largest_bits(numbers: tl.tensor, elements: tl.tensor, largest: tl.tensor, BLOCK: tl.constexpr) -> None:
     """Put the largest pattern of every block into ``largest`` (int32)."""
     block = tl.program_id(0).to(tl.int64)
-    place = block * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(numbers + place, mask=place < elements, other=0.0)
-    tl.store(largest + block, tl.max(patterns(value), axis=0))
+    index = block * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(numbers + index, mask=index < elements, other=0.0)
+    tl.store(largest + block, tl.max(bits(value), axis=0))
 
 
 @triton.jit(do_not_specialize=["exponent"])
@@ -188,11 +186,11 @@ def fixed_point_sums(
     |a| is its mantissa times a power of two, and the product a shift.
     """
     block = tl.program_id(0).to(tl.int64)
-    place = block * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(numbers + place, mask=place < elements, other=0.0)
-    pattern = patterns(value)
-    power = pattern >> 23
-    mantissa = (pattern & _MANTISSA) | tl.where(power > 0, 1 << 23, 0)
+    index = block * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(numbers + index, mask=index < elements, other=0.0)
+    magnitude_bits = bits(value)
+    power = magnitude_bits >> 23
+    mantissa = (magnitude_bits & _MANTISSA) | tl.where(power > 0, 1 << 23, 0)
     shift = tl.maximum(power, 1) - 150 + exponent
     left = mantissa << tl.minimum(tl.maximum(shift, 0), 30)
     right = mantissa >> tl.minimum(tl.maximum(-shift, 0), 31)

@@ -78,22 +78,22 @@ class GpuSum:
         self._put_back()
         return self._out
 
-    def reaching(self, pattern: int, margin: int = 0, *, likely: bool = False) -> GpuCandidates:
-        """Return the elements that reach ``pattern``: from what an earlier pass noted, else by a pass."""
+    def reaching(self, magnitude_bits: int, margin: int = 0, *, likely: bool = False) -> GpuCandidates:
+        """Return what reaches ``magnitude_bits``: from what an earlier pass noted, else by a pass."""
         take = likely and self._terms is not None
         self._put_back()
         if self._terms is not None:
-            notes = self._sum_and_note(pattern, max(pattern - margin, 0), take=take)
-        elif self._notes is not None and pattern >= self._notes.lower:
+            notes = self._sum_and_note(magnitude_bits, max(magnitude_bits - margin, 0), take=take)
+        elif self._notes is not None and magnitude_bits >= self._notes.lower:
             notes = self._notes
-            arguments = (self._out, self.elements, pattern, notes.values, notes.noted, notes.reached)
+            arguments = (self._out, self.elements, magnitude_bits, notes.values, notes.noted, notes.reached)
             self._launch(passes.count_reaching, self._blocks, *arguments, BLOCK=BLOCK, ROOM=ROOM)
         else:
-            notes = self._sum_and_note(pattern, pattern, take=False)
-        places, values = self._list(notes, pattern, take=take)
+            notes = self._sum_and_note(magnitude_bits, magnitude_bits, take=False)
+        indices, values = self._list(notes, magnitude_bits, take=take)
         if take:
-            self._taken = places, values
-        return GpuCandidates(places, values, pattern)
+            self._taken = indices, values
+        return GpuCandidates(indices, values, magnitude_bits)
 
     def subtract_sent(self, selection: Selection) -> None:
         """Set the selected elements to 0."""
@@ -108,7 +108,7 @@ class GpuSum:
         """Return mean |a|, in two passes."""
         numbers = self.tensor()
         largest = numbers.new_empty(self._blocks, dtype=torch.int32)
-        self._launch(passes.largest_patterns, self._blocks, numbers, self.elements, largest, BLOCK=BLOCK)
+        self._launch(passes.largest_bits, self._blocks, numbers, self.elements, largest, BLOCK=BLOCK)
 
         def total(scale: float) -> int:
             sums = numbers.new_empty(self._blocks, dtype=torch.int64)
@@ -131,14 +131,14 @@ class GpuSum:
         kept = whole * per_group + (in_last if rest else 0)
         rows, columns, warps = groups.tile_of(group_size)
         programs = -(-(whole + bool(rest)) // rows)
-        places, values = self._room(kept)
-        lowest = places.new_empty(programs, dtype=torch.int32)
+        indices, values = self._room(kept)
+        lowest = indices.new_empty(programs, dtype=torch.int32)
         gradient, scale, residual = self._terms or (self._out, 1.0, self._out)
         self._launch(
             groups.group_top_k,
             programs,
             *(gradient, scale, residual, self._out, self.elements, per_group, in_last),
-            *(places, values, lowest),
+            *(indices, values, lowest),
             SUMMING=self._terms is not None,
             SIZE=group_size,
             ROWS=rows,
@@ -146,7 +146,7 @@ class GpuSum:
             num_warps=warps,
         )
         self._terms = None
-        return Selection(places, values, magnitude_of(int(lowest.min()) if programs else 0))
+        return Selection(indices, values, magnitude_of(int(lowest.min()) if programs else 0))
 
     def _sum_and_note(self, upper: int, lower: int, *, take: bool) -> _Notes:
         """Add up, if that has not happened, and note what reaches ``lower``."""
@@ -170,20 +170,28 @@ class GpuSum:
         self._terms, self._notes = None, notes
         return notes
 
-    def _list(self, notes: _Notes, pattern: int, *, take: bool) -> tuple[Tensor, Tensor]:
-        """Return places and values of what reaches ``pattern``, which ``notes.reached`` counts."""
+    def _list(self, notes: _Notes, magnitude_bits: int, *, take: bool) -> tuple[Tensor, Tensor]:
+        """Return places and values of what reaches ``magnitude_bits``, which ``notes.reached`` counts."""
         ends = notes.reached.cumsum(0)
-        places, values = self._room(int(ends[-1]) if self._blocks else 0)
+        indices, values = self._room(int(ends[-1]) if self._blocks else 0)
         self._launch(
             passes.list_reaching,
             self._blocks,
-            *(self._out, self.elements, pattern, notes.offsets, notes.values, notes.noted, notes.reached),
-            *(ends, places, values),
+            *(
+                self._out,
+                self.elements,
+                magnitude_bits,
+                notes.offsets,
+                notes.values,
+                notes.noted,
+                notes.reached,
+            ),
+            *(ends, indices, values),
             TAKE=take,
             BLOCK=BLOCK,
             ROOM=ROOM,
         )
-        return places, values
+        return indices, values
 
     def _put_back(self) -> None:
         """Undo what was taken out of the sum."""
