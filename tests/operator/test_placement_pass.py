@@ -3,9 +3,18 @@
 from dataclasses import replace
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from waiting_gangs import queues, worlds
 
-from gradsieve_operator.placement import PATIENCE, Assignment, Shortage, plan, plan_queue
+from gradsieve_operator.placement import (
+    PATIENCE,
+    Assignment,
+    Known,
+    Shortage,
+    plan,
+    plan_queue,
+    plans_in_turn,
+)
 from gradsieve_operator.placement.queue import turn
 
 
@@ -30,6 +39,20 @@ def place(world, wanted, waiting):
 @given(worlds(), queues())
 def test_the_pass_over_the_queue_finds_for_each_gang_what_is_found_for_it_alone(world, waiting):
     assert plan_queue(world, waiting) == {each.key: place(world, each, waiting) for each in waiting}
+
+
+@settings(max_examples=150)
+@given(st.lists(worlds(), min_size=1, max_size=2), st.lists(st.tuples(st.booleans(), queues()), max_size=4))
+def test_what_earlier_passes_have_found_changes_no_plan(seen, passes):
+    known, world = Known(), seen[0]
+    for other_world, waiting in passes:
+        if other_world:
+            world = seen[-1]
+        found = dict(plans_in_turn(world, waiting, known))
+        assert found == plan_queue(world, waiting)
+        # Jobs start in what was found for them, and are pods that end some day from then on.
+        placed = [load for each in found.values() if isinstance(each, Assignment) for load in each.loads]
+        world = world.with_loads(placed[:1])
 
 
 @settings(max_examples=100)

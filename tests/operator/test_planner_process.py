@@ -5,13 +5,15 @@ import io
 import os
 import pickle
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from operator_in_memory import admitted, running, submit, until
-from worlds import GPU, cluster, gang, gpu_node, pods
+from worlds import GPU, cluster, gang, gpu_node, load, pods
 
 from gradsieve_operator.cluster import planner_program
+from gradsieve_operator.cluster.planner_messages import LENGTH, Asker, Listener
 from gradsieve_operator.cluster.planner_process import PlannerProcess
 from gradsieve_operator.placement import Assignment, plan_queue
 
@@ -50,6 +52,23 @@ async def test_it_finds_what_is_found_here(planner):
     assert await planner.plan(WORLD, GANGS) == expected()
 
 
+def test_what_was_said_before_is_read_as_what_it_was():
+    asker, listener = Asker(), Listener()
+
+    def heard(world, gangs):
+        return listener.read(asker.question(world, gangs)[LENGTH.size :])
+
+    first, gangs = heard(WORLD, GANGS)
+    later = replace(GANGS[0], since=9.0)
+    second, others = heard(WORLD.with_loads([load("a", gpu=1)]), [later, *GANGS[1:2]])
+    assert (first, gangs) == (WORLD, GANGS)
+    assert (second, others) == (WORLD.with_loads([load("a", gpu=1)]), [later, GANGS[1]])
+    assert second.nodes is first.nodes
+    assert others[1] is gangs[1]
+    third, _ = heard(cluster(gpu_node("a", "T4", 1)), GANGS)
+    assert third == cluster(gpu_node("a", "T4", 1))
+
+
 async def test_one_that_was_killed_is_replaced(planner, caplog):
     await planner.plan(WORLD, GANGS)
     first = planner.pid
@@ -77,8 +96,8 @@ async def test_the_operator_s_end_is_its_end(server):
 
 def test_it_ends_when_the_operator_has_gone_without_a_word():
     answers = io.BytesIO()
-    planner_program.serve(io.BytesIO(planner_program.pack((WORLD, GANGS))), answers)
-    assert pickle.loads(answers.getvalue()[planner_program.LENGTH.size :]) == expected()
+    planner_program.serve(io.BytesIO(Asker().question(WORLD, GANGS)), answers)
+    assert pickle.loads(answers.getvalue()[LENGTH.size :]) == expected()
 
 
 def test_it_pauses_three_times_as_long_as_it_works(monkeypatch):

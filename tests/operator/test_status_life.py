@@ -163,6 +163,20 @@ def test_a_suspended_job_is_called_so_once_its_pods_are_gone():
     assert "startTime" not in job.status
 
 
+def test_all_that_suspending_ends_is_said_at_once():
+    job = running()
+    hears(job, applied_plan=1, telemetry={**TELEMETRY, "time": job.it.now})
+    job.it.body["spec"]["suspend"] = True
+    job.step()
+    reasons = {each["type"]: (each["status"], each["reason"]) for each in job.status["conditions"]}
+    assert reasons.pop("Suspended") == ("False", "Suspending")
+    assert reasons["TelemetryAvailable"] == ("False", "Suspended")
+    assert reasons["PlanConverged"] == ("Unknown", "Suspended")
+    job.until(lambda job: job.holds("Suspended"))
+    later = {each["type"]: (each["status"], each["reason"]) for each in job.status["conditions"]}
+    assert {kind: later[kind] for kind in reasons} == reasons
+
+
 def test_the_time_of_a_transition_is_that_of_the_status_not_of_the_message():
     job = Watched(jobs.group("a", 2)).until(lambda job: job.holds("Running"))
     since = job.condition("Running")["lastTransitionTime"]

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-from gradsieve_operator.cluster.planner_program import LENGTH, Plans, pack
+from gradsieve_operator.cluster.planner_messages import LENGTH, Asker, Plans
 from gradsieve_operator.placement import Cluster, Gang
 
 LONGEST_SECONDS = 120.0
@@ -25,12 +25,13 @@ class PlannerProcess:
     """The operator's end of it. The process is started when it is needed, and replaced when it dies.
 
     Attributes:
-        effort: seconds that it took to put the last question in words, while nothing else was done.
+        effort: seconds of processor time that it took to put the last question in words.
     """
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._asked_at: float | None = None
+        self._asker = Asker()
         self.effort = 0.0
 
     @property
@@ -44,9 +45,9 @@ class PlannerProcess:
 
     async def plan(self, cluster: Cluster, waiting: Iterable[Gang]) -> Plans:
         """Return the plans for all gangs, however often the process dies meanwhile. One call at a time."""
-        began = time.perf_counter()
-        question = pack((cluster, tuple(waiting)))
-        self.effort = time.perf_counter() - began
+        began = time.thread_time()
+        question = self._asker.question(cluster, waiting)
+        self.effort = time.thread_time() - began
         self._asked_at = time.monotonic()
         while True:
             try:

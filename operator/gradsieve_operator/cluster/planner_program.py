@@ -5,21 +5,14 @@
 
 from __future__ import annotations
 
-import pickle
 import signal
-import struct
 import sys
 import time
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from gradsieve_operator.placement import Assignment, Cluster, Gang, plans_in_turn
-
-LENGTH = struct.Struct(">Q")
-"""What precedes each message: how many bytes it has."""
-
-Plans = dict[str, dict[str, str] | str]
-"""Key of a gang -> a node for each of its pods, or what is missing."""
+from gradsieve_operator.cluster.planner_messages import LENGTH, Listener, Plans, pack
+from gradsieve_operator.placement import Assignment, Cluster, Gang, Known, plans_in_turn
 
 _SHARE = 0.25
 """Largest part of a processor that planning takes, however much waits."""
@@ -27,17 +20,16 @@ _SHARE = 0.25
 _SHORTEST_PAUSE = 0.005
 
 
-def pack(message: object) -> bytes:
-    """Return the bytes of a message."""
-    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return LENGTH.pack(len(body)) + body
+def plans(
+    cluster: Cluster, waiting: Iterable[Gang], share: float = _SHARE, known: Known | None = None
+) -> Plans:
+    """Plan all gangs in their order, with pauses so that it takes no more than a share of a processor.
 
-
-def plans(cluster: Cluster, waiting: Iterable[Gang], share: float = _SHARE) -> Plans:
-    """Plan all gangs in their order, with pauses so that it takes no more than a share of a processor."""
+    ``known`` is what earlier passes have found; it is brought up to date.
+    """
     found: Plans = {}
     began, paused = time.process_time(), 0.0
-    for key, plan in plans_in_turn(cluster, waiting):
+    for key, plan in plans_in_turn(cluster, waiting, known):
         found[key] = dict(plan.nodes) if isinstance(plan, Assignment) else plan.message
         owed = (time.process_time() - began) * (1.0 / share - 1.0) - paused
         if owed >= _SHORTEST_PAUSE:
@@ -48,11 +40,11 @@ def plans(cluster: Cluster, waiting: Iterable[Gang], share: float = _SHARE) -> P
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer each question on ``source``, a cluster and its waiting gangs, on ``sink``."""
+    known, listener = Known(), Listener()
     while len(head := source.read(LENGTH.size)) == LENGTH.size:
         body = source.read(*LENGTH.unpack(head))
-        # What comes here comes from the operator, through a pipe that nobody else has.
-        cluster, waiting = pickle.loads(body)  # noqa: S301
-        sink.write(pack(plans(cluster, waiting)))
+        cluster, waiting = listener.read(body)
+        sink.write(pack(plans(cluster, waiting, known=known)))
         sink.flush()
 
 

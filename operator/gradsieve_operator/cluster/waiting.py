@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gradsieve_operator import placement
-from gradsieve_operator.cluster.planner_program import Plans
+from gradsieve_operator.cluster.planner_messages import Plans
 
 
 class Waiting:

@@ -31,7 +31,7 @@ class Pace:
 
     starting: float = 0.5
     expecting: float = 3.0
-    steady: float = 12.0
+    steady: float = 15.0
     telemetry: float = 30.0
     details: float = 2.0
     settling: float = 0.0

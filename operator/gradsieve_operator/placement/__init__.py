@@ -10,7 +10,7 @@ from gradsieve_operator.placement.cluster import Cluster, Load, Node
 from gradsieve_operator.placement.gang import Gang
 from gradsieve_operator.placement.holdings import Holdings
 from gradsieve_operator.placement.planner import Assignment, plan, still_fits
-from gradsieve_operator.placement.queue import PATIENCE, overtaken, plan_queue, plans_in_turn
+from gradsieve_operator.placement.queue import PATIENCE, Known, overtaken, plan_queue, plans_in_turn
 from gradsieve_operator.placement.refusals import Refusals, Refused
 from gradsieve_operator.placement.shortage import Missing, Shortage
 
@@ -20,6 +20,7 @@ __all__ = [
     "Cluster",
     "Gang",
     "Holdings",
+    "Known",
     "Load",
     "Missing",
     "Node",

@@ -175,10 +175,12 @@ class Cluster:
 
     def when_jobs_have_ended(self) -> Cluster:
         """Return this cluster without the pods of jobs."""
-        held = {
-            node: {name: amount - self.ending.get(node, {}).get(name, 0) for name, amount in amounts.items()}
-            for node, amounts in self.held.items()
-        }
+        held = {}
+        for node, amounts in self.held.items():
+            ending = self.ending.get(node, {})
+            left = {name: rest for name, amount in amounts.items() if (rest := amount - ending.get(name, 0))}
+            if left:
+                held[node] = left
         return Cluster(self.nodes, held, {}, tuple(load for load in self.guarded if not load.ends))
 
     def guards(self) -> Guards:

@@ -42,6 +42,8 @@ class Rooms:
         self._eligibility = eligibility or Eligibility(cluster.nodes)
         self._guards = cluster.guards()
         self._rooms: dict[_Kind, _Room] = {}
+        # By identity, and with the shape itself, so that no other one gets its place in memory.
+        self._kinds: dict[int, tuple[Shape, _Kind]] = {}
         self._taken: list[str] = []
 
     def take(self, loads: Iterable[Load]) -> None:
@@ -49,6 +51,11 @@ class Rooms:
         loads = tuple(loads)
         self.cluster = self.cluster.with_loads(loads)
         self._taken += dict.fromkeys(load.node for load in loads)
+
+    @property
+    def takings(self) -> int:
+        """How often something was taken of a node: what is free stays as it is while this does."""
+        return len(self._taken)
 
     def eligible(self, shape: Shape) -> Eligible:
         """Return the nodes that pods of ``shape`` may be on, whatever is free there; refusals not counted."""
@@ -72,7 +79,11 @@ class Rooms:
         return (gang.placement, *shapes)
 
     def _kind(self, shape: Shape) -> _Kind:
-        return self.eligible(shape), tuple(sorted(shape.requests.items()))
+        known = self._kinds.get(id(shape))
+        if known is None:
+            kind = self.eligible(shape), tuple(sorted(shape.requests.items()))
+            known = self._kinds[id(shape)] = shape, kind
+        return known[1]
 
     def _room(self, shape: Shape) -> _Room:
         kind, now = self._kind(shape), len(self._taken)

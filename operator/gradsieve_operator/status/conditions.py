@@ -40,6 +40,7 @@ STALE_SECONDS = 60.0
 _MOST_NAMED = 8
 _LONGEST_MESSAGE = 4096
 _OVER = "the job has ended"
+_SUSPENDED = "spec.suspend is true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ def _suspended(world: World) -> Condition:
     left = sum(pod.occupies for pod in world.pods)
     if left:
         return Condition("Suspended", "False", "Suspending", f"{left} pods are still there")
-    return Condition("Suspended", "True", "Suspended", "spec.suspend is true")
+    return Condition("Suspended", "True", "Suspended", _SUSPENDED)
 
 
 def _admitted(world: World, decision: Decision, known: Mapping[str, Any]) -> Condition:
@@ -187,7 +188,7 @@ def _running(world: World, decision: Decision, admitted: Condition, known: Mappi
         ended = _ended("Complete" if progress.succeeded else "Failed", decision, known, progress.succeeded)
         return Condition("Running", "False", "Succeeded" if progress.succeeded else "Failed", ended.message)
     if world.job.suspend:
-        return Condition("Running", "False", "Suspended", "spec.suspend is true")
+        return Condition("Running", "False", "Suspended", _SUSPENDED)
     if admitted.status != "True":
         return Condition("Running", "False", admitted.reason, admitted.message)
     coordinator, limit = world.coordinator, silence_limit(world.job)
@@ -205,6 +206,8 @@ def _running(world: World, decision: Decision, admitted: Condition, known: Mappi
 def _telemetry(world: World, decision: Decision) -> Condition:
     if decision.progress.finished is not None:
         return Condition("TelemetryAvailable", "False", "Ended", _OVER)
+    if world.job.suspend:
+        return Condition("TelemetryAvailable", "False", "Suspended", _SUSPENDED)
     coordinator = world.coordinator
     if coordinator is None or not coordinator.telemetry:
         return Condition("TelemetryAvailable", "False", "NoSample", "no sample from rank 0")
@@ -218,6 +221,8 @@ def _plan(world: World, decision: Decision) -> Condition:
     wanted, coordinator = decision.progress.plan_generation, world.coordinator
     if decision.progress.finished is not None:
         return Condition("PlanConverged", "Unknown", "Ended", _OVER)
+    if world.job.suspend:
+        return Condition("PlanConverged", "Unknown", "Suspended", _SUSPENDED)
     if world.invalid:
         return Condition("PlanConverged", "Unknown", "InvalidSpec", world.invalid)
     compression, objection = in_force(world)
