@@ -22,7 +22,9 @@ ARGUMENTS = {
     "gradient": "*fp32",
     "scale": "fp32",
     **dict.fromkeys(("residual", "out", "numbers", "values", "out_values"), "*fp32"),
-    **dict.fromkeys(("elements", "upper", "lower", "magnitude_bits", "exponent", "per_group", "in_last"), "i32"),
+    **dict.fromkeys(
+        ("elements", "upper", "lower", "magnitude_bits", "exponent", "per_group", "in_last"), "i32"
+    ),
     "offsets": "*i16",
     **dict.fromkeys(("noted", "reached", "largest", "lowest"), "*i32"),
     **dict.fromkeys(("ends", "out_indices", "sums", "indices"), "*i64"),

@@ -17,6 +17,17 @@ from cluster.sandbox import Sandbox
 from cluster.waiting import wait_for
 
 _READY_SECONDS = 120
+
+_GARBAGE = {"GOGC": "300", "GOMEMLIMIT": "4GiB"}
+"""Memory is plentiful here, processors are not: a quarter of the API server's time went to garbage."""
+
+_GARBAGE_OF_THOUSANDS = {"GOGC": "500", "GOMEMLIMIT": "10GiB"}
+"""With ten thousand pods it holds more than a gigabyte: at a limit of four it collects all the time."""
+
+_BATCHED = ("--endpoint-updates-batch-period=1s", "--endpointslice-updates-batch-period=1s")
+"""As in clusters of many pods. Without, a fifth of all requests were for endpoints, once for each pod of a
+gang; and no name is looked up where nodes are simulated."""
+
 # A node is lost after this long without a heartbeat; kubelets send one every two seconds (node.py).
 NODE_GRACE_SECONDS = 15
 
@@ -45,7 +56,7 @@ class ControlPlane:
         oldest: bool = False,
     ) -> None:
         self._state = state
-        self._oldest = oldest
+        self._oldest, self._simulated = oldest, False
         self._addresses = addresses
         self._hub = hub
         self._audit = audit
@@ -77,6 +88,7 @@ class ControlPlane:
             "--unsafe-no-fsync",  # the data need not outlive the machine
             "--log-level=warn",
         )
+        self._simulated = not nodes
         self._start_api_server()
         rest = self.rest()
         wait_for("the API server", rest.is_ready, _READY_SECONDS, self._hub.ended)
@@ -142,8 +154,7 @@ class ControlPlane:
             "--kubelet-preferred-address-types=InternalIP",  # nodes' names are in no DNS
             f"--cert-dir={state / 'apiserver'}",
             *self._auditing(),
-            # Memory is plentiful here, processors are not: a quarter of its time went to collecting garbage.
-            environment={"GOGC": "300", "GOMEMLIMIT": "4GiB"},
+            environment=_GARBAGE_OF_THOUSANDS if self._simulated else _GARBAGE,
         )
 
     def _auditing(self) -> list[str]:
@@ -171,6 +182,7 @@ class ControlPlane:
                 "--kube-api-burst=1000",
                 "--node-monitor-period=1s",
                 f"--node-monitor-grace-period={NODE_GRACE_SECONDS}s",
+                *(_BATCHED if self._simulated else ()),
             ],
             "kube-scheduler": ["--kube-api-qps=500", "--kube-api-burst=1000"],
         }.items():

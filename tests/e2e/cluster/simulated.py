@@ -113,5 +113,6 @@ class SimulatedCluster(Access):
             f"--config={_STAGES}",
             f"--cidr={PODS}",
             "--manage-all-nodes",
+            "--v=WARN",
         )
         self.connect(self.control_plane.admin, program("kubectl"))
