@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,11 @@ RATES = WorkRates(select=2e-9, encode=3e-8, decode=3e-8, add=1e-10, narrow=5e-9,
 few = settings(max_examples=3)  # each is a training of some hundred steps
 
 
+@cache
+def cost_of(path, start_up, rate):
+    return predict(path, LOAD, RANKS, Link(start_up, rate), RATES)
+
+
 class Training:
     """Steps whose exchanges pass a simulated link; ``unknown``: seconds of a step that no model tells, by
     path.
@@ -36,8 +42,7 @@ class Training:
         self.lost = self.seconds = 0.0
 
     def takes(self, path):
-        now = Link(self.link.start_up, self.link.rate)
-        cost = predict(path, LOAD, RANKS, now, RATES)
+        cost = cost_of(path, self.link.start_up, self.link.rate)
         return step_time(self.compute, [cost] * BUCKETS).seconds + self.unknown.get(path, 0.0)
 
     def best(self):
@@ -47,18 +52,16 @@ class Training:
         path = self.chooser.path
         noise = 1 + self.jitter * self.dice.uniform(-1, 1)
         seconds = self.takes(path) * noise
-        sent = round(predict(path, LOAD, RANKS, Link(1, 1), RATES).wire_bytes)
+        sent = round(cost_of(path, 1, 1).wire_bytes)
         ready = {0: 0.2, 1: 0.2 + skew}
         timings = [
             self._timing(sent, rounds_of(path, RANKS), skew, ready),
             self._timing(2000, rounds_of("dense", RANKS), 0.0, {0: 0.2, 1: 0.2}),
         ]
-        work = BUCKETS * predict(path, LOAD, RANKS, Link(1, 1), RATES).work_seconds
         computing = self.compute + self.unknown.get(path, 0.0)  # it hides there
         self.lost += seconds / self.takes(self.best()) - 1
         self.seconds += seconds
         self.chooser.observe(Round(timings, [LOAD] * BUCKETS, computing * noise, seconds))
-        return work
 
     def _timing(self, sent, rounds, skew, ready):
         seconds = self.link.seconds(sent, rounds) * (1 + self.jitter * self.dice.uniform(-1, 1))
