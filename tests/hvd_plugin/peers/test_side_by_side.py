@@ -30,7 +30,7 @@ def exchanged(tmp_path_factory):
     short = ["--rounds", 1, "--steps", 1, "--recorded", 2]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(
-            "HOROVOD_CYCLE_TIME", "100"
+            "HOROVOD_CYCLE_TIME", "25"
         )  # its chatter is estimated, and would count on a slow machine
         said = bench("exchange", *ON_TWO_RANKS, "--links", "none", "--ranks", "2", *short, "--json", file)
     return {row["contender"]: row for row in json.loads(file.read_text())["rows"]}, said
