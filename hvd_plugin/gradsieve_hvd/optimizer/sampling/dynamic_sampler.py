@@ -57,7 +57,7 @@ class DynamicSampler(Sampler[list[int]]):
         if not isinstance(batches, BatchCounter):
             raise ConfigurationError(
                 "DynamicSampler: this optimizer counts no batches; it must be a "
-                "gradsieve_hvd.DistributedOptimizer"
+                "gradsieve_hvd.DistributedOptimizer of a mode without a parameter server"
             )
         self._counter, self._batch_size = batches, batch_size
         self._size, self._seed, self._shuffle = len(dataset), seed, shuffle
