@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -56,6 +57,21 @@ def require_plain(optimizer: torch.optim.Optimizer) -> None:
         raise ConfigurationError(
             "the optimizer is distributed already: its gradients would be exchanged twice. Pass the plain "
             "optimizer that it was made of."
+        )
+
+
+def require_no_closure(optimizer: torch.optim.Optimizer) -> None:
+    """Check that an optimizer's step can be taken with the gradients that there are.
+
+    Raises:
+        ConfigurationError: it asks for a closure, as LBFGS does, which computes several gradients in a step.
+    """
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ConfigurationError(
+            f"{type(optimizer).__name__} steps with a closure, which computes several gradients: no rank "
+            "would wait for the others' between them. Take an optimizer whose step() needs none, such as SGD "
+            "or AdamW."
         )
 
 

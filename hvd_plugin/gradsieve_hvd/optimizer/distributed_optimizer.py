@@ -15,7 +15,14 @@ from gradsieve_hvd.engine.tensors import require_known_dtype
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.choose import choose_transport
 
-from .arguments import is_average, named_from, require_passes, require_plain, require_predivide_factor
+from .arguments import (
+    is_average,
+    named_from,
+    require_no_closure,
+    require_passes,
+    require_plain,
+    require_predivide_factor,
+)
 from .elastic_ranks import ElasticRanks, is_elastic
 from .modes import optimizer_of
 from .paths import ExchangeName
@@ -80,10 +87,11 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         mode_settings: of the mode. "local": see `gradsieve_hvd.optimizer.local.local`.
 
     Raises:
-        ConfigurationError: a setting is not allowed, parameters are not named, or momentum would be applied
-            twice.
+        ConfigurationError: a setting is not allowed, parameters are not named, the optimizer steps with a
+            closure, or momentum would be applied twice.
     """
     require_plain(optimizer)
+    require_no_closure(optimizer)
     require_passes(backward_passes_per_step)
     named = named_from(optimizer, named_parameters)
     for name, parameter in named:

@@ -194,6 +194,18 @@ def test_a_distributed_optimizer_is_not_distributed_again():
     on_thread_ranks(1, twice)
 
 
+@pytest.mark.parametrize("mode", ["synchronous", "local", "dasp"])
+def test_an_optimizer_that_steps_with_a_closure_is_refused_when_it_is_made(mode):
+    model = nn.Linear(3, 3)
+    with pytest.raises(ConfigurationError, match="LBFGS steps with a closure"):
+        gradsieve_hvd.DistributedOptimizer(
+            torch.optim.LBFGS(model.parameters()),
+            model.named_parameters(),
+            transport=object(),
+            mode=mode,
+        )
+
+
 def test_parameters_without_names_are_refused():
     model = nn.Linear(3, 3)
     with pytest.raises(ConfigurationError, match=r"1 of the optimizer's parameters have no name"):
