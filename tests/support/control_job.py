@@ -104,6 +104,8 @@ class ControlJob:
             "PYTHONPATH": os.pathsep.join([*PACKAGES, os.environ.get("PYTHONPATH", "")]),
             "TMPDIR": str(self.temporary),
             "HOME": str(self.temporary),
+            # Else every job compiles gradsieve's kernels, for half a minute.
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
             MARKER: self.marker,
             # All hosts share this machine's cores, which Open MPI cannot know.
             "OMPI_MCA_mpi_yield_when_idle": "1",
