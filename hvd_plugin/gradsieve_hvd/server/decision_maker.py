@@ -77,12 +77,9 @@ class DecisionMaker:
                 return self._turn(pushed)
             case Leave():
                 return [*self._turn(Left(now, rank)), *self._ending()]
-            case AskWeights():
-                base = self._table.nodes[rank].version
-                return [
-                    (self._everyone, _orders([Send((rank,), (base,))])),
-                    ([rank], self._answer(self.version, 1.0)),
-                ]
+            case AskWeights(with_state=with_state):
+                send = Send((rank,), (self._table.nodes[rank].version,), with_state=with_state)
+                return [(self._everyone, _orders([send])), ([rank], self._answer(self.version, 1.0))]
         raise TypeError(type(letter).__name__)
 
     def wake(self, now: float) -> Outgoing:

@@ -86,17 +86,22 @@ class Answer(Letter):
 class Weights(Letter):
     """A shard's weights of one version. parts: of the tensors in the order of `Partition.of_shard`, as
     `packed_weights` makes them. whole: whether each is all of its tensor. last: whether nothing comes from
-    the shard any more.
+    the shard any more. with_state: whether one more part, from `packed_state`, follows.
     """
 
     version: int
     whole: list[bool]
     last: bool
+    with_state: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskWeights(Letter):
-    """A worker wants to look at the newest version, beside its training."""
+    """A worker wants to look at the newest version, beside its training, perhaps with the optimizer's
+    state.
+    """
+
+    with_state: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,13 +184,14 @@ class Drop:
 @dataclass(frozen=True, slots=True)
 class Send:
     """Send the weights, as they are then, to ranks. bases: the version that each has. last: whether all
-    workers have left.
+    workers have left. with_state: whether to send the optimizer's state, too.
     """
 
     ORDER: ClassVar[str] = "send"
     ranks: tuple[int, ...]
     bases: tuple[int, ...]
     last: bool = False
+    with_state: bool = False
 
 
 Order = MakeVersion | Drop | Send
@@ -205,4 +211,4 @@ def order_from_json(said: Mapping[str, Any]) -> Order:
         case Drop.ORDER:
             return Drop(said["number"])
         case _:
-            return Send(tuple(said["ranks"]), tuple(said["bases"]), said["last"])
+            return Send(tuple(said["ranks"]), tuple(said["bases"]), said["last"], said["with_state"])

@@ -19,7 +19,7 @@ from .ledger import Ledger
 from .letters import Drop, MakeVersion, Order, Parts, Send, Weights
 from .release import Given, combine
 from .reply import packed_weights
-from .shard_optimizer import set_hyperparameters
+from .shard_optimizer import packed_state, set_hyperparameters
 
 
 class Shard:
@@ -140,5 +140,16 @@ class Shard:
                 for number, kept in self._copies.items()
             ]
             whole = [is_whole for _, is_whole in packed]
-            parts = tuple(part for part, _ in packed)
-            yield ranks, Weights(version=self.version, whole=whole, last=send.last, parts=parts)
+            parts = [part for part, _ in packed]
+            if send.with_state:
+                parts.append(packed_state(self._optimizer, self._copies))
+            yield (
+                ranks,
+                Weights(
+                    version=self.version,
+                    whole=whole,
+                    last=send.last,
+                    with_state=send.with_state,
+                    parts=tuple(parts),
+                ),
+            )

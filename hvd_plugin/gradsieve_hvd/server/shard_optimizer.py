@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import io
+import pickle
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+
+from gradsieve.errors import PayloadError
 
 from .letters import Hyperparameters
 
@@ -71,6 +75,29 @@ def shard_of(
         if parameter in optimizer.state:
             made.state[each] = {name: _own(value) for name, value in optimizer.state[parameter].items()}
     return made, copies
+
+
+def packed_state(optimizer: torch.optim.Optimizer, copies: Mapping[int, Parameter]) -> Tensor:
+    """Return the optimizer's state of a shard's copies, by number, as bytes (uint8)."""
+    held = {number: optimizer.state[each] for number, each in copies.items() if each in optimizer.state}
+    file = io.BytesIO()
+    torch.save(held, file)
+    return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+
+
+def unpacked_state(packed: Tensor) -> dict[int, dict[str, Any]]:
+    """Return what `packed_state` was given; tensors and plain numbers only.
+
+    Raises:
+        PayloadError: it is something else.
+    """
+    try:
+        held: dict[int, dict[str, Any]] = torch.load(io.BytesIO(bytes(packed.numpy())), weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise PayloadError(
+            f"state of the optimizer: {error}; it may hold tensors and plain numbers only"
+        ) from error
+    return held
 
 
 def _contiguous_copy(parameter: Parameter) -> Tensor:

@@ -7,7 +7,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from gradsieve.errors import ExchangeError, GradsieveError
 from .letters import Answer, AskWeights, Failure, Hyperparameters, Letter, Parts, Push, Stop, Weights
 from .partition import Partition
 from .server_thread import ServerThread
+from .shard_optimizer import unpacked_state
 
 _LOOK_SECONDS = 0.5
 Expected = TypeVar("Expected", Answer, Stop)
@@ -24,11 +25,12 @@ Expected = TypeVar("Expected", Answer, Stop)
 @dataclass(frozen=True, slots=True)
 class Fresh:
     """Weights of one version. tensors: by number, as `packed_weights` makes them, and whether they are all of
-    the tensor's.
+    the tensor's. state: of the optimizer, by number of the tensor, if it was asked for.
     """
 
     version: int
     tensors: Mapping[int, tuple[Tensor, bool]]
+    state: Mapping[int, dict[str, Any]]
 
 
 class Worker:
@@ -81,15 +83,15 @@ class Worker:
         self.pushes += 1
         return self._answered()
 
-    def newest(self) -> Fresh:
-        """Return the newest weights, beside training: `version` stays.
+    def newest(self, *, with_state: bool) -> Fresh:
+        """Return the newest weights, perhaps with the optimizer's state, beside training: `version` stays.
 
         Raises:
             GradsieveError: see `push`.
         """
         self.raise_if_failed()
         version, share = self.version, self.share
-        self._server.post(AskWeights(), [0])
+        self._server.post(AskWeights(with_state=with_state), [0])
         fresh = self._answered()
         assert fresh is not None
         self.version, self.share = version, share
@@ -148,8 +150,14 @@ class Worker:
                 number: (part, whole)
                 for shard, weights in arrived.items()
                 for number, part, whole in zip(
-                    self._partition.of_shard(shard), weights.parts, weights.whole, strict=True
+                    self._partition.of_shard(shard), weights.parts, weights.whole, strict=False
                 )
+            },
+            {
+                number: each
+                for weights in arrived.values()
+                if weights.with_state
+                for number, each in unpacked_state(weights.parts[-1]).items()
             },
         )
 

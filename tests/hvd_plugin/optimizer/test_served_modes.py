@@ -138,6 +138,30 @@ def test_the_optimizers_state_is_taken_over_and_not_given_out_of_date() -> None:
         torch.testing.assert_close(model, weights(expected), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [momentum, adamw])
+def test_a_checkpoint_within_consistent_goes_on_where_training_was(kind: Any) -> None:
+    def train(rank: ThreadRank) -> Any:
+        for number in range(3):
+            step(rank, number)
+        with rank.optimizer.consistent(state=True):
+            saved = copy.deepcopy((rank.model.state_dict(), rank.optimizer.state_dict()))
+        with pytest.raises(ConfigurationError, match="spread over"):
+            rank.optimizer.state_dict()
+        step(rank, 3)
+        return saved, weights(rank.model)
+
+    def go_on(rank: ThreadRank) -> list[torch.Tensor]:
+        rank.model.load_state_dict(saved[0])
+        rank.optimizer.load_state_dict(copy.deepcopy(saved[1]))
+        step(rank, 3)
+        return weights(rank.model)
+
+    asked = {"mode": "bsp", "exchange": "dense", "optimizer": kind}
+    (saved, expected), _ = on_thread_ranks(2, train, **asked)
+    for again in on_thread_ranks(2, go_on, **asked):
+        assert all(map(torch.equal, again, expected))
+
+
 def test_within_consistent_a_rank_has_the_newest_weights_and_its_own_again_afterwards() -> None:
     meets = threading.Barrier(2)
 

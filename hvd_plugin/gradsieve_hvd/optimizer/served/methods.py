@@ -68,7 +68,7 @@ class ServedMethods(torch.optim.Optimizer):
         self.training.finish(self)
 
     @contextmanager
-    def consistent(self) -> Iterator[int]:
+    def consistent(self, *, state: bool = False) -> Iterator[int]:
         """Within, the model has the weights of the newest version, whose number is yielded, for an evaluation
         or a checkpoint; afterwards this rank's own again::
 
@@ -77,10 +77,14 @@ class ServedMethods(torch.optim.Optimizer):
 
         Ranks that enter at different times see different versions; after `finish` all have the last one.
 
+        Args:
+            state: have the optimizer's state collected, too, for `state_dict` within.
+
         Raises:
+            ConfigurationError: the state is asked for after `finish`.
             ExchangeError: see `step`.
         """
-        with self.training.consistent() as version:
+        with self.training.consistent(self, state=state) as version:
             yield version
 
     def stats(self) -> ServedCounters:
@@ -88,12 +92,13 @@ class ServedMethods(torch.optim.Optimizer):
         return self.training.counters
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, before the first step.
+        """Return the state, before the first step or within ``consistent(state=True)``.
 
         Raises:
-            ConfigurationError: after it, as the state is with the shards then.
+            ConfigurationError: elsewhere, as the state is with the shards then.
         """
-        self.training.require_not_begun("state_dict()")
+        if not self.training.has_state:
+            self.training.require_not_begun("state_dict()")
         return dict(super(type(self), self).state_dict())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ class ServedTraining:
         self._weights = ServedWeights(self._named)
         self._server: ServerThread | None = None
         self._worker: Worker | None = None
-        self._finished = False
+        self._finished = self._collected = False
         self._began = time.monotonic()
         self.counters = ServedCounters()
 
@@ -163,6 +164,11 @@ class ServedTraining:
             self._put(worker, worker.finish().tensors)
             self._finished = True
 
+    @property
+    def has_state(self) -> bool:
+        """Whether the optimizer's state is here, rather than with the shards."""
+        return self._worker is None or self._collected
+
     def require_not_begun(self, what: str) -> None:
         """Refuse what looks at the optimizer's state after the first step, when the shards have it.
 
@@ -172,28 +178,35 @@ class ServedTraining:
         if self._worker is not None:
             raise ConfigurationError(
                 f"{what} after the first step with mode={self._compared['mode']!r}: the optimizer's state is "
-                "spread over the ranks' shards and cannot be collected yet. Save model.state_dict() under "
-                "optimizer.consistent(), and begin the optimizer's state anew"
+                "spread over the ranks' shards. Save it within optimizer.consistent(state=True), and load it "
+                "before the first step"
             )
 
     @contextmanager
-    def consistent(self) -> Iterator[int]:
-        """Within, this rank's model has the newest version's weights, whose number is yielded; afterwards,
-        its own again.
+    def consistent(self, groups: torch.optim.Optimizer, *, state: bool) -> Iterator[int]:
+        """Within, this rank's model has the newest version's weights, whose number is yielded, and, if that
+        is asked for, ``groups`` the optimizer's state; afterwards, its own weights again, and no state.
 
         Raises:
+            ConfigurationError: the state is asked for after `finish`.
             GradsieveError: see `step`.
         """
+        if state and self._finished:
+            raise ConfigurationError("consistent(state=True): save the optimizer's state before finish()")
         if self._worker is None or self._finished:
             yield self.version
             return
         own = self._weights.copies()
-        fresh = self._worker.newest()
+        fresh = self._worker.newest(with_state=state)
         self._put(self._worker, fresh.tensors)
+        self._collected = state
+        groups.state = defaultdict(dict, {self._named[at][1]: each for at, each in fresh.state.items()})
         try:
             yield fresh.version
         finally:
             self._weights.restore(own)
+            self._collected = False
+            groups.state = defaultdict(dict)
 
     def _start(self, groups: torch.optim.Optimizer) -> Worker:
         """Compare settings and weights with the other ranks, then serve.
