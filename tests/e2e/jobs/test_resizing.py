@@ -8,11 +8,20 @@ pytestmark = pytest.mark.timeout(420)
 PRODUCT = "Resizing-Test"
 ONE_GPU = {"requests": {"cpu": "10m"}, "limits": {"nvidia.com/gpu": "1"}}
 
+COUNTED_SECONDS = 10
+"""In which a status says what became of the pods: counts alone are written 2 s after the last write."""
+
 
 def newest(told: Journal) -> set[int]:
     """Return the ranks of the last generation."""
     generations = told.generations()
     return generations[max(generations)] if generations else set()
+
+
+def counts(job: Job) -> tuple[int, int]:
+    """Return how many workers the status says are wanted, and how many are ready."""
+    status = job.status()
+    return status["desired"], status["ready"]
 
 
 def hosts(job: Job) -> set[str]:
@@ -34,7 +43,7 @@ def test_replicas_of_a_running_job_grow_and_shrink(cluster, operator, job, names
             job.wait(lambda places=places: hosts(job) == places, 60, f"{replicas} workers are left")
         job.wait(lambda: job.condition("Running")["status"] == "True", 60, "running")
         assert told.overlaps() == []
-        assert (job.status()["desired"], job.status()["ready"]) == (1, 1)
+        job.wait(lambda: counts(job) == (1, 1), COUNTED_SECONDS, "one worker wanted, one ready")
         assert job.condition("Failed")["status"] == "False"
 
 
@@ -58,7 +67,7 @@ def test_a_job_goes_on_without_a_worker_that_finds_no_place_and_with_it_when_the
                 "True",
                 "NoPlace",
             )
-            assert (job.status()["desired"], job.status()["ready"]) == (2, 1)
+            job.wait(lambda: counts(job) == (2, 1), COUNTED_SECONDS, "two workers wanted, one ready")
         finally:
             cluster.kubectl("uncordon", node)
         job.wait(lambda: newest(told) == {0, 1}, 120, "two ranks again")
