@@ -3,5 +3,6 @@
 from gradsieve_hvd.launcher.job import Job, Link, Outcome
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from gradsieve_hvd.launcher.run import run
+from gradsieve_hvd.launcher.stragglers import Straggler, parse_straggler
 
-__all__ = ["Job", "Link", "Outcome", "format_rate", "parse_rate", "run"]
+__all__ = ["Job", "Link", "Outcome", "Straggler", "format_rate", "parse_rate", "parse_straggler", "run"]

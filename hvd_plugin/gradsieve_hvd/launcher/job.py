@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.launcher.stragglers import Straggler
 
 TIMED_OUT = 124
 """Exit status of a job that ``timeout`` ended, as that of timeout(1)."""
@@ -33,9 +34,11 @@ class Job:
         gloo: let Horovod communicate through Gloo instead of MPI; no ``mpirun`` then.
         timeout: seconds after which every rank's stack is shown and the job is ended, or None.
         tag_output: put the rank in front of each of its lines.
+        slow: ranks that compute slower. If there are any, every rank is held to a quota of processor time.
 
     Raises:
-        ConfigurationError: no command, no rank, or a time-out that is not positive.
+        ConfigurationError: no command, no rank, a time-out that is not positive, or a slow rank that is not
+            one of them.
     """
 
     command: tuple[str, ...]
@@ -44,6 +47,7 @@ class Job:
     gloo: bool = False
     timeout: float | None = None
     tag_output: bool = False
+    slow: tuple[Straggler, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -54,6 +58,11 @@ class Job:
             raise ConfigurationError(f"{self.ranks} ranks cannot be started: at least 1 is needed")
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigurationError(f"a time-out of {self.timeout} seconds is not positive")
+        for each in self.slow:
+            if isinstance(each.who, int) and each.who >= self.ranks:
+                raise ConfigurationError(
+                    f"--slow {each}: there is no rank {each.who}; ranks are 0 to {self.ranks - 1}"
+                )
 
     def to_json(self) -> str:
         """One line that :meth:`from_json` reads."""
@@ -64,7 +73,8 @@ class Job:
         """The job that :meth:`to_json` wrote."""
         fields = json.loads(text)
         link = Link(**fields.pop("link")) if fields["link"] is not None else fields.pop("link")
-        return cls(command=tuple(fields.pop("command")), link=link, **fields)
+        slow = tuple(Straggler(**each) for each in fields.pop("slow"))
+        return cls(command=tuple(fields.pop("command")), link=link, slow=slow, **fields)
 
 
 @dataclass(frozen=True)

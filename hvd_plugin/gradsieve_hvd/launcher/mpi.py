@@ -92,7 +92,8 @@ def rank_environment(
     }
     if job.ranks > cores:
         defaults["HOROVOD_CYCLE_TIME"] = _PATIENT_CYCLE_MILLISECONDS
-        if job.ranks % cores == 0:
+        # Quotas of two ranks may exceed a core while those of all leave room.
+        if job.ranks % cores == 0 and not job.slow:
             # Left to the kernel, cores were seen to hold three ranks and one for seconds: a step of 430 ms
             # became one of 650 ms, in a quarter of all steps.
             defaults["GRADSIEVE_SHARE_CORES"] = "1"

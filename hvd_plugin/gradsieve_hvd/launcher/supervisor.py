@@ -7,12 +7,13 @@ when that closes, however the launcher ended, the job is over.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from gradsieve.errors import GradsieveError, LaunchError
@@ -22,7 +23,9 @@ from gradsieve_hvd.launcher.processes import kill_descendants, reap
 from gradsieve_hvd.launcher.ranks import Ranks
 from gradsieve_hvd.launcher.stacks import show_stacks
 from gradsieve_hvd.launcher.start import start
+from gradsieve_hvd.launcher.stragglers import full_quota, slowness
 from gradsieve_hvd.launcher.streams import Sink, transfer
+from gradsieve_hvd.launcher.throttle import Throttle
 
 _GRACE_SECONDS = 5.0
 """Time between asking the ranks to end and killing them."""
@@ -130,6 +133,11 @@ def _wakeups() -> socket.socket:
     return receive
 
 
+def _throttle(job: Job) -> Throttle:
+    full = full_quota(job.slow, job.ranks, len(os.sched_getaffinity(0)))
+    return Throttle(job.ranks, lambda rank, seconds: full / slowness(job.slow, rank, job.ranks, seconds))
+
+
 def supervise(job: Job, control: socket.socket, folder: Path) -> Outcome:
     """Run ``job`` from start to end, with nothing left over; ``folder`` is its own.
 
@@ -145,7 +153,10 @@ def supervise(job: Job, control: socket.socket, folder: Path) -> Outcome:
         ranks, link = start(job, folder, stacks, out, err)
         supervisor = Supervisor(ranks, control, wakeup, stacks, err)
         began = time.monotonic()
-        status = supervisor.watch(job.timeout)
+        with ExitStack() as throttled:
+            if job.slow:
+                throttled.callback(_throttle(job).close)
+            status = supervisor.watch(job.timeout)
         seconds = time.monotonic() - began
         sent = [] if link is None else link.bytes_sent()
     finally:
