@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
@@ -75,6 +75,11 @@ class ServerThread:
         self._thread = threading.Thread(target=self._run, name="gradsieve-server", daemon=True)
         self._thread.start()
         atexit.register(self._at_exit)
+
+    @property
+    def missed(self) -> Mapping[int, int]:
+        """On rank 0, see `DecisionMaker`; nothing on others."""
+        return {} if self._decision_maker is None else self._decision_maker.missed
 
     def post(self, letter: Letter, to: Sequence[int]) -> None:
         """Send a letter to ranks; see `Mail.post`."""

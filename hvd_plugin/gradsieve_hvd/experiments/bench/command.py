@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gradsieve.codec import ValueDtype
+from gradsieve_hvd.experiments.parallel.commands import bench_modes
 from gradsieve_hvd.experiments.peers.commands import bench_exchange, bench_train
 
 from . import codecs, convergence, convergence_table, exchanges, selection, simulated_bytes
@@ -31,6 +32,7 @@ def command() -> None:
 
 
 command.add_command(bench_exchange)
+command.add_command(bench_modes)
 command.add_command(bench_train)
 
 

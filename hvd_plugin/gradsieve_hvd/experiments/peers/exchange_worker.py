@@ -42,7 +42,7 @@ class _Stepping:
 
 def measure(plan: ExchangePlan, ranks: Ranks) -> dict[str, Measured]:
     """Return what this rank measured, by contender; `ALONE` is the first."""
-    task = TASKS[plan.task]()
+    task: Task = TASKS[plan.task]()
     if plan.recorded:
         task = RecordedTask(task, ranks.rank, plan.recorded)
     names = (ALONE, *plan.contenders)

@@ -17,6 +17,7 @@ import click
 from gradsieve_hvd.launcher.job import Job, Link
 from gradsieve_hvd.launcher.rate import parse_rate
 from gradsieve_hvd.launcher.run import run
+from gradsieve_hvd.launcher.stragglers import Straggler
 
 from .plan import Plan, Row
 
@@ -52,7 +53,14 @@ class Results:
             self._file.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def measure_on_ranks(worker: str, plan: Plan, ranks: int, timeout: float | None, results: Results) -> None:
+def measure_on_ranks(
+    worker: str,
+    plan: Plan,
+    ranks: int,
+    timeout: float | None,
+    results: Results,
+    slow: Sequence[Straggler] = (),
+) -> None:
     """Run a plan on ranks of this machine, each behind a link of its own, and add its rows to ``results``.
 
     Args:
@@ -61,6 +69,7 @@ def measure_on_ranks(worker: str, plan: Plan, ranks: int, timeout: float | None,
         ranks: how many.
         timeout: seconds after which the ranks are ended, or None.
         results: keeps what was finished, also if a rank failed.
+        slow: ranks that compute slower, if any.
 
     Raises:
         LaunchError: links cannot be emulated here.
@@ -71,7 +80,7 @@ def measure_on_ranks(worker: str, plan: Plan, ranks: int, timeout: float | None,
         plan = dataclasses.replace(plan, rows=str(Path(folder) / "rows.jsonl"))
         plan.save(plan_file)
         command = (sys.executable, "-m", worker, str(plan_file))
-        outcome = run(Job(command, ranks, Link(parse_rate(plan.link)), timeout=timeout))
+        outcome = run(Job(command, ranks, Link(parse_rate(plan.link)), timeout=timeout, slow=tuple(slow)))
         results.add(plan.finished())
     if outcome.status != 0:
         raise click.ClickException(

@@ -17,12 +17,13 @@ _IDLE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a rank used between two moments: wall-clock seconds, processor seconds, and bytes sent."""
+    """What a rank used between two moments: wall-clock seconds, processor seconds, and bytes."""
 
     seconds: float
     user_seconds: float
     system_seconds: float
     sent_bytes: float
+    received_bytes: float
 
 
 @dataclass
@@ -52,7 +53,8 @@ class Ranks:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._linked = counters.INTERFACE_VARIABLE in os.environ
         self.barrier()
-        self.idle_bytes_per_second = counters.idle_traffic(_IDLE_SECONDS).sent if self._linked else 0.0
+        self._idle = counters.idle_traffic(_IDLE_SECONDS) if self._linked else counters.Traffic(0.0, 0.0)
+        self.idle_bytes_per_second = self._idle.sent
         self._began = self._now()
 
     def barrier(self) -> None:
@@ -77,15 +79,17 @@ class Ranks:
     def end_turn(self) -> Turn:
         """Return what this rank has used since `begin_turn`; idle chatter is taken off the bytes."""
         now = self._now()
-        seconds, user, system, sent = (a - b for a, b in zip(now, self._began, strict=True))
-        return Turn(seconds, user, system, sent - self.idle_bytes_per_second * seconds)
+        seconds, user, system, sent, received = (a - b for a, b in zip(now, self._began, strict=True))
+        return Turn(
+            seconds, user, system, sent - self._idle.sent * seconds, received - self._idle.received * seconds
+        )
 
     def close(self) -> None:
         """End together."""
         self.barrier()
         dist.destroy_process_group()
 
-    def _now(self) -> tuple[float, float, float, float]:
+    def _now(self) -> tuple[float, float, float, float, float]:
         times = os.times()
-        sent = counters.interface_bytes().sent if self._linked else 0.0
-        return time.perf_counter(), times.user, times.system, sent
+        sent, received = counters.interface_bytes() if self._linked else (0.0, 0.0)
+        return time.perf_counter(), times.user, times.system, sent, received

@@ -33,7 +33,7 @@ class _Training:
         """Train until the target is reached or all steps are taken, and return the row."""
         model = self._task.model(seed)
         plain = self._task.optimizer(model)
-        learning_rate = _set_rate(plain, rate)
+        learning_rate = set_rate(plain, rate)
         contender = make(name, model, plain, self._plan.density)
         reached = False
         while not reached and len(self._step_seconds) < self._plan.most_steps:
@@ -79,7 +79,7 @@ class _Training:
         }
 
 
-def _set_rate(plain: Optimizer, rate: float | None) -> float:
+def set_rate(plain: Optimizer, rate: float | None) -> float:
     """Set a learning rate, if there is one, and return the one in force."""
     for group in plain.param_groups if rate is not None else ():
         group["lr"] = rate

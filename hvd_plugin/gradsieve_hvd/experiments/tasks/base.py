@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -32,3 +33,15 @@ class Task(Protocol):
 
     def evaluate(self, model: nn.Module) -> float:
         """The metric on held-out data."""
+
+
+class DealtTask(Task, Protocol):
+    """One whose samples can be dealt to ranks, in batches of any size."""
+
+    batch: int  # samples of a rank's batch in `loss`
+    samples: int  # of the training data
+
+    def loss_on(
+        self, model: nn.Module, samples: Sequence[int], recorder: LossRecorder = DEFAULT_RECORDER
+    ) -> Tensor:
+        """Mean loss of chosen samples, by their numbers."""

@@ -5,6 +5,7 @@ MB.
 from __future__ import annotations
 
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,7 @@ class CharacterModel:
     """
 
     metric = "loss"
+    batch = _BATCH
     steps_per_epoch = 20  # nothing is special about an "epoch" here: it is the interval of progress reports
 
     def __init__(self, settings: CharacterModelSettings = FULL) -> None:
@@ -56,6 +58,7 @@ class CharacterModel:
         codes = torch.tensor(list(text.encode("ascii", "replace")), dtype=torch.uint8)
         held_out = len(codes) // 20
         self._train, self._test = codes[:-held_out], codes[-held_out:]
+        self.samples = (len(self._train) - 1) // _CONTEXT  # windows side by side
 
     def model(self, seed: int) -> nn.Module:
         """The model with the weights of this seed."""
@@ -73,6 +76,12 @@ class CharacterModel:
         generator = torch.Generator().manual_seed(((seed * 1_000_003) + step) * 1_009 + rank)
         starts = torch.randint(len(self._train) - _CONTEXT - 1, (_BATCH,), generator=generator)
         return _window_loss(model, self._train, starts, recorder)
+
+    def loss_on(
+        self, model: nn.Module, samples: Sequence[int], recorder: LossRecorder = DEFAULT_RECORDER
+    ) -> Tensor:
+        """Mean cross-entropy of chosen windows."""
+        return _window_loss(model, self._train, torch.tensor(samples) * _CONTEXT, recorder)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> float:

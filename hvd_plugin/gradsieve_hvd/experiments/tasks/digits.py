@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -19,6 +21,7 @@ class Digits:
 
     name = "digits"
     metric = "accuracy"
+    batch = _BATCH
 
     def __init__(self) -> None:
         from sklearn.datasets import load_digits
@@ -29,6 +32,7 @@ class Digits:
         targets = torch.tensor(labels, dtype=torch.int64)[order]
         self._test = inputs[:_TEST_IMAGES], targets[:_TEST_IMAGES]
         self._train = inputs[_TEST_IMAGES:], targets[_TEST_IMAGES:]
+        self.samples = len(self._train[1])
         self.steps_per_epoch = len(self._train[1]) // (_BATCH * _RANKS)
 
     def model(self, seed: int) -> nn.Module:
@@ -49,13 +53,19 @@ class Digits:
     ) -> Tensor:
         """Mean cross-entropy of the rank's own batch."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        inputs, targets = self._train
         order = torch.randperm(
-            len(targets), generator=torch.Generator().manual_seed(1_000_003 * seed + epoch)
+            self.samples, generator=torch.Generator().manual_seed(1_000_003 * seed + epoch)
         )
         start = (position * _RANKS + rank) * _BATCH
-        batch = order[start : start + _BATCH]
-        return cross_entropy(model(inputs[batch]), targets[batch], recorder=recorder)
+        return self.loss_on(model, order[start : start + _BATCH].tolist(), recorder)
+
+    def loss_on(
+        self, model: nn.Module, samples: Sequence[int], recorder: LossRecorder = DEFAULT_RECORDER
+    ) -> Tensor:
+        """Mean cross-entropy of chosen images."""
+        inputs, targets = self._train
+        chosen = torch.tensor(samples)
+        return cross_entropy(model(inputs[chosen]), targets[chosen], recorder=recorder)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> float:

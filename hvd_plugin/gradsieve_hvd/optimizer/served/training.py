@@ -110,6 +110,11 @@ class ServedTraining:
         return Ledger() if self._server is None else self._server.shard.ledger
 
     @property
+    def missed(self) -> dict[int, int]:
+        """On rank 0, the number of gradients applied, by the releases that each had missed; else nothing."""
+        return {} if self._server is None else dict(self._server.missed)
+
+    @property
     def version(self) -> int:
         """Of this rank's weights: how many updates they have had."""
         return 0 if self._worker is None else self._worker.version

@@ -1,0 +1,124 @@
+"""``gradsieve bench modes``: the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.experiments.peers.contenders import ALONE
+from gradsieve_hvd.experiments.peers.jobs import Results, measure_on_ranks
+from gradsieve_hvd.experiments.peers.plan import Row
+from gradsieve_hvd.experiments.tasks import TASKS
+from gradsieve_hvd.launcher.rate import format_rate, parse_rate
+from gradsieve_hvd.launcher.stragglers import parse_straggler
+from gradsieve_hvd.optimizer.modes import MODES
+
+from . import worker
+from .plan import ModesPlan
+from .tables import calibration, modes_table
+
+_PLAIN_WIDTH = 120  # of a log file
+
+
+@click.command("modes")
+@click.option("--task", default="charlm-small", show_default=True, type=click.Choice(list(TASKS)))
+@click.option("--ranks", default=4, show_default=True, type=click.IntRange(2))
+@click.option(
+    "--slow",
+    default="3:4x",
+    show_default=True,
+    help="Ranks that compute slower, separated by commas, as in gradsieve run.",
+)
+@click.option("--link", default="none", show_default=True, help="Of every rank, as in gradsieve run.")
+@click.option(
+    "--mode",
+    "modes",
+    default=",".join(MODES),
+    show_default=True,
+    help="Separated by commas.",
+)
+@click.option("--until", type=float, required=True, help="Loss or accuracy on held-out data to reach.")
+@click.option(
+    "--seconds", default=30.0, show_default=True, type=click.FloatRange(1), help="Of each training."
+)
+@click.option(
+    "--judge-seconds",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="From one judgement of the weights to the next.",
+)
+@click.option(
+    "--density",
+    default=0.01,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Of gradients; 1 sends them whole. local has its own.",
+)
+@click.option("--seeds", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--rates",
+    "rates_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='JSON with learning rates by mode, {"asp": 0.1}. Else the task\'s, for all modes.',
+)
+@click.option("--timeout", type=float, metavar="SECONDS", help="End ranks that take longer; with status 1.")
+@click.option(
+    "--json",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all figures here. What it holds already is not measured again.",
+)
+def bench_modes(
+    task: str, ranks: int, slow: str, link: str, modes: str, until: float, seconds: float,
+    judge_seconds: float, density: float, seeds: int, first_seed: int, rates_file: Path | None,
+    timeout: float | None, file: Path | None,
+) -> None:  # fmt: skip
+    """Train in every parallel mode on ranks of which some are slow, and compare the seconds to a target.
+
+    Ranks are processes on emulated hosts of this machine, each with a quota of its processor. Weights are
+    copied on rank 0 while it trains, and judged afterwards.
+    """
+    results = Results(file)
+    rates = json.loads(rates_file.read_text()) if rates_file is not None else {}
+    stragglers = [parse_straggler(each) for each in slow.split(",")]
+    plan = ModesPlan(
+        link=format_rate(parse_rate(link)), task=task, density=density, rows="",
+        slow=tuple(map(str, stragglers)), trainings=(), until=until, budget_seconds=seconds,
+        judge_seconds=judge_seconds,
+    )  # fmt: skip
+    where = worker.conditions(plan, ranks)
+    finished = [(row["mode"], row.get("seed")) for row in _measured_at(where, results.rows)]
+    missing = tuple(
+        (mode, seed, rates.get(mode))
+        for seed in range(first_seed, first_seed + seeds)
+        for mode in _known(modes)
+        if (mode, seed) not in finished
+    )
+    if missing:
+        plan = replace(plan, trainings=missing)
+        measure_on_ranks(worker.__name__, plan, ranks, timeout, results, stragglers)
+    rows = _measured_at(where, results.rows)
+    console = Console()
+    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(modes_table(rows))
+    for row in rows:
+        if row["mode"] == ALONE:
+            click.echo(calibration(row))
+
+
+def _measured_at(where: Row, rows: list[Row]) -> list[Row]:
+    return [row for row in rows if all(row[name] == where[name] for name in where)]
+
+
+def _known(modes: str) -> list[str]:
+    names = modes.split(",")
+    unknown = [name for name in names if name not in MODES]
+    if unknown:
+        raise ConfigurationError(f"--mode: {', '.join(unknown)} not known; there are {', '.join(MODES)}")
+    return names

@@ -1,0 +1,99 @@
+"""Tables of modes on real ranks. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+
+from gradsieve_hvd.experiments.peers.contenders import ALONE
+from gradsieve_hvd.experiments.peers.plan import Row
+
+_MILLI, _MEGA = 1e3, 1e6
+_COLUMNS = (
+    "rate",
+    "seeds",
+    "seconds",
+    "at the end",
+    "waiting",
+    "staleness",
+    "steps",
+    "MB pushed",
+    "MB back",
+    "MB sent",
+)
+
+
+def modes_table(rows: Sequence[Row]) -> Table:
+    """What it took to reach the target, of one set of conditions: medians over seeds, and means of the rest.
+
+    Bytes are those of all ranks.
+    """
+    trained = [row for row in rows if row["mode"] != ALONE]
+    first = trained[0]
+    slow = " ".join(first["slow"]) or "none"
+    title = (
+        f"{first['task']}, {first['ranks']} ranks, slow: {slow}, link {first['link']}, density "
+        f"{first['density']:g}, {first['metric']} {first['until']:g}"
+    )
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("mode", no_wrap=True)
+    for column in _COLUMNS:
+        table.add_column(column, justify="right")
+    groups: dict[tuple[str, float], list[Row]] = {}
+    for row in trained:
+        groups.setdefault((row["mode"], row["learning_rate"]), []).append(row)
+    for (mode, rate), group in groups.items():
+        table.add_row(
+            mode,
+            f"{rate:g}",
+            str(len(group)),
+            _seconds(group),
+            f"{statistics.median(row['curve'][-1][1] for row in group):.3f}",
+            f"{statistics.mean(row['waiting_share'] for row in group):.2f}",
+            _staleness(group),
+            _steps(group),
+            _megabytes(group, "pushed_bytes"),
+            _megabytes(group, "reply_bytes"),
+            _megabytes(group, "sent_bytes"),
+        )
+    return table
+
+
+def calibration(row: Row) -> str:
+    """Say what a rank's step takes while all compute, and while the others wait."""
+    together = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds"])
+    by_turns = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds_by_turns"])
+    return f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait."
+
+
+def mean_staleness(histogram: Sequence[Sequence[int]]) -> float:
+    """Return the releases that an applied gradient has missed, from (releases, gradients)."""
+    gradients = sum(number for _, number in histogram)
+    return sum(missed * number for missed, number in histogram) / max(gradients, 1)
+
+
+def _seconds(group: Sequence[Row]) -> str:
+    times = [row["seconds_to_target"] for row in group]
+    if None in times:
+        return f"> {group[0]['budget_seconds']:g}" if len(times) == 1 else f"{times.count(None)} not reached"
+    return f"{statistics.median(times):.1f}"
+
+
+def _staleness(group: Sequence[Row]) -> str:
+    known = [row["staleness"] for row in group if row["staleness"] is not None]
+    return f"{statistics.mean(map(mean_staleness, known)):.2f}" if known else ""
+
+
+def _steps(group: Sequence[Row]) -> str:
+    """Steps of the ranks that took fewest and most."""
+    fewest = statistics.mean(min(row["steps"]) for row in group)
+    most = statistics.mean(max(row["steps"]) for row in group)
+    return f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
+
+
+def _megabytes(group: Sequence[Row], field: str) -> str:
+    known = [sum(row[field]) for row in group if row[field] is not None]
+    return f"{statistics.mean(known) / _MEGA:.1f}" if known else ""

@@ -1,0 +1,226 @@
+"""A rank of ``gradsieve bench modes``: ``python -m gradsieve_hvd.experiments.parallel.worker PLAN``."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+import gradsieve_hvd
+from gradsieve_hvd.experiments.peers.contenders import ALONE
+from gradsieve_hvd.experiments.peers.plan import Row
+from gradsieve_hvd.experiments.peers.ranks import Ranks
+from gradsieve_hvd.experiments.peers.train_worker import set_rate
+from gradsieve_hvd.experiments.tasks import TASKS, DealtTask
+from gradsieve_hvd.optimizer.served import SERVED
+
+from .plan import ModesPlan
+from .target import seconds_to_target
+
+LOCAL_STEPS = 15
+_STEPS_TOGETHER = 10  # from one agreement on whether time is up to the next, where ranks step together
+_CALIBRATION_STEPS = 12
+_WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
+
+
+class _Training:
+    """One mode's training on this rank."""
+
+    def __init__(self, plan: ModesPlan, ranks: Ranks, task: DealtTask, mode: str, seed: int) -> None:
+        self._plan, self._ranks, self._task, self._mode, self._seed = plan, ranks, task, mode, seed
+        self._model = task.model(seed)
+        self._computing: list[float] = []
+        self._stepping: list[float] = []
+        self._copies: list[tuple[float, list[Tensor]]] = [(0.0, _copy(self._model))]
+
+    def run(self, rate: float | None) -> Row:
+        """Train until time is up, and return the row; of one rank, beside what `gather` brings."""
+        plain = self._task.optimizer(self._model)
+        learning_rate = set_rate(plain, rate)
+        optimizer = self._distributed(plain)
+        losses = self._losses(optimizer)
+        self._ranks.begin_turn()
+        began = last = time.perf_counter()
+        while not self._is_over(last - began):
+            optimizer.zero_grad()
+            loss, samples = next(losses)
+            loss.backward()
+            computed = time.perf_counter()
+            if self._mode in SERVED:
+                optimizer.step(samples=samples)
+            else:
+                optimizer.step()
+            self._computing.append(computed - last)
+            last = time.perf_counter()
+            self._stepping.append(last - computed)
+            self._keep(last - began)
+        turn = self._ranks.gather(self._ranks.end_turn())
+        row = self._conditions(plain, learning_rate) | self._times() | self._served(optimizer)
+        if hasattr(optimizer, "finish"):
+            optimizer.finish()
+        curve = self._ranks.gather(self._curve() if self._ranks.rank == 0 else None)[0]
+        rising = self._task.metric == "accuracy"
+        return row | {
+            "seconds_to_target": seconds_to_target(curve, self._plan.until, rising=rising),
+            "sent_bytes": [each.sent_bytes for each in turn],
+            "received_bytes": [each.received_bytes for each in turn],
+            "curve": curve,
+        }
+
+    def _distributed(self, plain: Optimizer) -> Any:
+        own: dict[str, Any] = {"mode": self._mode}
+        if self._mode == "local":
+            own["local_steps"] = LOCAL_STEPS
+        elif self._plan.density == 1:
+            own["exchange"] = "dense"
+        else:
+            own["compression"] = gradsieve_hvd.Compression.laplace(density=self._plan.density)
+        return gradsieve_hvd.DistributedOptimizer(plain, self._model.named_parameters(), **own)
+
+    def _losses(self, optimizer: Any) -> Iterator[tuple[Tensor, int]]:
+        """Yield the loss of one batch after another, and its samples; balanced ones are dealt by speed."""
+        if self._mode != "balanced":
+            for step in count():
+                yield self._task.loss(self._model, step, self._ranks.rank, self._seed), self._task.batch
+        sampler = gradsieve_hvd.DynamicSampler(
+            range(self._task.samples), optimizer, self._task.batch, seed=self._seed
+        )
+        for epoch in count():
+            sampler.set_epoch(epoch)
+            for samples in sampler:
+                yield self._task.loss_on(self._model, samples), len(samples)
+
+    def _is_over(self, seconds: float) -> bool:
+        """Whether time is up: by a rank's own clock where it steps by itself, else by rank 0's, for all."""
+        if self._mode in SERVED:
+            return seconds >= self._plan.budget_seconds
+        together = LOCAL_STEPS if self._mode == "local" else _STEPS_TOGETHER
+        if len(self._computing) % together:
+            return False
+        return bool(self._ranks.gather(seconds)[0] >= self._plan.budget_seconds)
+
+    def _keep(self, seconds: float) -> None:
+        """Copy rank 0's weights, if it is time: between local steps they are not the common ones."""
+        in_a_round = self._mode == "local" and len(self._computing) % LOCAL_STEPS
+        is_time = seconds >= self._copies[-1][0] + self._plan.judge_seconds
+        if self._ranks.rank == 0 and is_time and not in_a_round:
+            self._copies.append((seconds, _copy(self._model)))
+
+    def _curve(self) -> list[tuple[float, float]]:
+        """Judge what was kept; no training waits for it."""
+        judged = []
+        for seconds, weights in self._copies:
+            with torch.no_grad():
+                for parameter, value in zip(self._model.parameters(), weights, strict=True):
+                    parameter.copy_(value)
+            judged.append((seconds, self._task.evaluate(self._model)))
+        return judged
+
+    def _conditions(self, plain: Optimizer, rate: float) -> Row:
+        plan = self._plan
+        return conditions(plan, self._ranks.size) | {
+            "mode": self._mode,
+            "until": plan.until,
+            "metric": self._task.metric,
+            "seed": self._seed,
+            "learning_rate": rate,
+            "momentum": plain.param_groups[0].get("momentum"),
+            "budget_seconds": plan.budget_seconds,
+        }
+
+    def _times(self) -> Row:
+        """What every rank's steps took; the first brought the optimizers to speak to each other."""
+        every = self._ranks.gather((self._computing[1:], self._stepping[1:]))
+        return {
+            "steps": [len(computing) + 1 for computing, _ in every],
+            "computing_seconds": [statistics.median(computing or [0.0]) for computing, _ in every],
+            "waiting_share": statistics.mean(
+                sum(stepping) / max(sum(computing) + sum(stepping), 1e-9) for computing, stepping in every
+            ),
+        }
+
+    def _served(self, optimizer: Any) -> Row:
+        """What only a parameter server knows."""
+        if self._mode not in SERVED:
+            return {"version": None, "staleness": None, "pushed_bytes": None, "reply_bytes": None}
+        counters = self._ranks.gather(optimizer.stats())
+        missed, version = self._ranks.gather((optimizer.training.missed, optimizer.version))[0]
+        return {
+            "version": version,
+            "staleness": sorted(missed.items()),
+            "pushed_bytes": [each.pushed_bytes for each in counters],
+            "reply_bytes": [each.reply_bytes for each in counters],
+        }
+
+
+def conditions(plan: ModesPlan, ranks: int) -> Row:
+    """Return what all rows of a table have in common."""
+    return {
+        "task": plan.task,
+        "ranks": ranks,
+        "link": plan.link,
+        "slow": list(plan.slow),
+        "density": plan.density,
+    }
+
+
+def calibrate(task: DealtTask, ranks: Ranks) -> Row:
+    """Compute without any exchange, first all ranks at once, then one while the others wait; return the
+    medians of both, by rank. They are equal where quotas hold.
+    """
+    model = task.model(seed=0)
+
+    def median_seconds() -> float:
+        taken = []
+        for step in range(_CALIBRATION_STEPS):
+            began = time.perf_counter()
+            model.zero_grad()
+            task.loss(model, step, ranks.rank, 0).backward()
+            taken.append(time.perf_counter() - began)
+        return statistics.median(taken[2:])
+
+    ranks.barrier()
+    together = ranks.gather(median_seconds())
+    by_turns = []
+    for turn in range(ranks.size):
+        ranks.barrier()
+        mine = median_seconds() if turn == ranks.rank else None
+        by_turns.append(ranks.gather(mine)[turn])
+    return {"mode": ALONE, "computing_seconds": together, "computing_seconds_by_turns": by_turns}
+
+
+def _copy(model: nn.Module) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def main() -> None:
+    """Train what the plan says."""
+    plan = ModesPlan.load(Path(sys.argv[1]))
+    ranks = Ranks()
+    task = TASKS[plan.task]()
+    warm_up = replace(plan, budget_seconds=_WARM_UP_SECONDS)
+    _Training(warm_up, ranks, task, plan.trainings[0][0], seed=0).run(None)
+    calibrated = calibrate(task, ranks)
+    if ranks.rank == 0:
+        plan.append(conditions(plan, ranks.size) | calibrated)
+    for mode, seed, rate in plan.trainings:
+        row = _Training(plan, ranks, task, mode, seed).run(rate)
+        if ranks.rank == 0:
+            plan.append(row)
+            reached = row["seconds_to_target"]
+            said = "not reached" if reached is None else f"reached after {reached:.1f} s"
+            print(f"{mode}, seed {seed}: {said}, {row['curve'][-1][1]:.3f} in the end", flush=True)
+    ranks.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""``gradsieve bench modes``: trainings in parallel modes on real ranks, one of them slow."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from links import skip_where_refused
+
+from gradsieve_hvd.cli import main
+from gradsieve_hvd.experiments.parallel.tables import mean_staleness
+from gradsieve_hvd.experiments.parallel.target import seconds_to_target
+
+MODES = ["synchronous", "balanced", "local", "asp"]
+
+
+def bench(*arguments):
+    result = CliRunner().invoke(main, ["bench", "modes", *map(str, arguments)])
+    skip_where_refused(result.exit_code, result.output)
+    return result
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    file = tmp_path_factory.mktemp("modes") / "rows.json"
+    short = ["--seconds", 1, "--judge-seconds", 0.4, "--until", 0.3, "--timeout", 200]
+    wanted = ["--task", "digits", "--ranks", 2, "--slow", "1:3x", "--mode", ",".join(MODES), *short]
+    result = bench(*wanted, "--json", file)
+    assert result.exit_code == 0, result.output
+    return json.loads(file.read_text())["rows"], result.output, [*wanted, "--json", file]
+
+
+@pytest.mark.timeout(300)
+def test_every_mode_trains_and_reaches_the_target(measured):
+    rows, said, _ = measured
+    alone, *trained = rows
+    assert [row["mode"] for row in trained] == MODES
+    for row in trained:
+        assert (row["task"], row["ranks"], row["slow"]) == ("digits", 2, ["1:3x"])
+        assert 0 < row["seconds_to_target"] < row["curve"][-1][0]
+        assert 0 <= row["waiting_share"] < 1
+        assert len(row["sent_bytes"]) == len(row["received_bytes"]) == 2
+        assert row["mode"] in said
+    assert len(alone["computing_seconds_by_turns"]) == 2
+    assert "while the others wait" in said
+
+
+@pytest.mark.timeout(300)
+def test_only_modes_that_do_not_wait_let_a_rank_take_more_steps(measured):
+    steps = {row["mode"]: row["steps"] for row in measured[0][1:]}
+    for mode in ("synchronous", "balanced", "local"):
+        assert steps[mode][0] == steps[mode][1]
+    assert steps["asp"][0] > steps["asp"][1]
+
+
+@pytest.mark.timeout(300)
+def test_a_server_counts_what_was_applied_and_bytes_both_ways(measured):
+    for row in measured[0][1:]:
+        if row["mode"] == "asp":
+            applied = sum(gradients for _, gradients in row["staleness"])
+            assert 0 < applied <= sum(row["steps"])
+            assert min(*row["pushed_bytes"], *row["reply_bytes"]) > 0
+        else:
+            assert row["staleness"] is row["pushed_bytes"] is row["reply_bytes"] is None
+
+
+@pytest.mark.timeout(300)
+def test_what_a_file_holds_is_not_trained_again(measured):
+    rows, _, wanted = measured
+    assert bench(*wanted).exit_code == 0
+    assert json.loads(wanted[-1].read_text())["rows"] == rows
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [(["--mode", "fast"], "fast not known"), (["--slow", "4x"], "is not understood")],
+)
+def test_what_is_not_known_is_refused_before_ranks_start(wrong, said):
+    result = bench("--until", 0.3, *wrong)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("curve", "rising", "expected"),
+    [
+        pytest.param([(0, 4.0), (2, 3.0), (4, 1.0)], False, 3.0, id="between two points"),
+        pytest.param([(0, 0.1), (2, 0.5), (4, 3.0)], True, 3.2, id="rising"),
+        pytest.param([(0, 4.0), (2, 3.0)], False, None, id="never"),
+        pytest.param([(1, 1.0), (2, 3.0)], False, 1, id="at once"),
+        pytest.param([(0, 4.0), (2, 2.0), (4, 3.0)], False, 2.0, id="and left again"),
+    ],
+)
+def test_a_target_is_reached_between_two_judgements(curve, rising, expected):
+    assert seconds_to_target(curve, 2.0, rising=rising) == expected
+
+
+def test_staleness_is_a_mean_over_gradients():
+    assert mean_staleness([[0, 6], [3, 2]]) == 0.75
+    assert mean_staleness([]) == 0.0
