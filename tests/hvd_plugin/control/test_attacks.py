@@ -5,13 +5,14 @@ import contextlib
 import json
 import socket
 import ssl
+import tempfile
 from http.client import HTTPSConnection
 from pathlib import Path
 
 import aiohttp
 import pytest
 from click.testing import CliRunner
-from control_job import roster
+from control_job import ControlJob, roster
 
 from gradsieve_hvd.control.certificates_command import command
 from gradsieve_hvd.control.fields import MOST_BYTES
@@ -22,16 +23,29 @@ pytestmark = pytest.mark.timeout(200)
 REGISTER = {"type": "register", "protocol": 1, "host": "h1", "podUID": "evil", "generation": 9, "slots": 1}
 
 
+@pytest.fixture(scope="module")
+def attacked():
+    """A coordinator with a roster, and nobody there yet: one for all attacks, for none leaves a trace."""
+    with tempfile.TemporaryDirectory(prefix="gs-") as folder:
+        job = ControlJob(Path(folder), ("h0", "h1"))
+        try:
+            coordinator = job.coordinator()
+            coordinator.wait_for("listening", times=2)
+            hosts = {"h0": "uid-0", "h1": "uid-1"}
+            assert job.call("PUT", "/v1/roster", roster(3, ["echo", "good"], hosts))[0] == 200
+            yield job
+        finally:
+            job.close()
+
+
 @pytest.fixture
-def waiting(job):
-    """A coordinator with a roster, and nobody there yet."""
-    coordinator = job.coordinator()
-    coordinator.wait_for("listening", times=2)
-    hosts = {"h0": "uid-0", "h1": "uid-1"}
-    assert job.call("PUT", "/v1/roster", roster(3, ["echo", "good"], hosts))[0] == 200
-    before = standing(job)
-    yield job
-    assert standing(job) == before
+def waiting(attacked):
+    """The attacked job; however it ended, its standing is as before and its coordinator lives."""
+    coordinator = attacked.programs[-1]
+    assert coordinator.process.poll() is None
+    before = standing(attacked)
+    yield attacked
+    assert standing(attacked) == before
     assert coordinator.process.poll() is None
 
 
