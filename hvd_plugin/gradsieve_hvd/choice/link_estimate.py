@@ -14,6 +14,8 @@ _WINDOW = 24
 _SURPRISE = 1.4
 """How far an exchange must be off to speak for a change **(r)**: twice what jitter does to good links."""
 _SURPRISES = 3
+_NEAR = 1.1
+"""How far bounds may lie apart for their mean to count as measured **(r)**: it is off by less than 5 %."""
 _SILENT = 8
 _MOST_SKEW = 2.0
 """Skew may be so many times what is left without it **(r)**: clocks that differ by 2 % cost 4 % then."""
@@ -25,9 +27,11 @@ _MOST_SAVED_SECONDS = 0.1
 class Timing:
     """One exchange, as one rank saw it.
 
-    sent_bytes: by this rank. seconds: from when this rank's bucket was ready until everything had arrived.
-    rounds: of messages that wait for those before. ready_seconds: when each rank's bucket was ready, from
-    the beginning of its round, by rank; empty if that is not known.
+    sent_bytes: by this rank. seconds: from when this rank could begin until it found that everything had
+    arrived. rounds: of messages that wait for those before. ready_seconds: when each rank could begin, from
+    the beginning of its round, by rank; empty if that is not known. waited_seconds: of ``seconds``; None for
+    all of them. In the others it worked, and messages may have travelled meanwhile or not.
+    queued: whether it had been sent when ``seconds`` begin, so that they may lack its start-up.
     """
 
     rank: int
@@ -35,6 +39,8 @@ class Timing:
     seconds: float
     rounds: int = 1
     ready_seconds: Mapping[int, float] | None = None
+    waited_seconds: float | None = None
+    queued: bool = False
 
     @property
     def skew_seconds(self) -> float:
@@ -45,10 +51,37 @@ class Timing:
 
     @property
     def wire_seconds(self) -> float | None:
-        """Without the skew; None if so little is left that errors of the clocks would decide."""
+        """At most, without the skew; None if so little is left that errors of the clocks would decide."""
         skew = self.skew_seconds
         left = self.seconds - skew
         return left if left > 0 and skew <= _MOST_SKEW * left else None
+
+    @property
+    def least_wire_seconds(self) -> float:
+        """At least: waiting for messages, without the skew."""
+        waited = self.seconds if self.waited_seconds is None else min(self.waited_seconds, self.seconds)
+        return max(waited - self.skew_seconds, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """An exchange that counts. sent, rounds: see `Point`. least, most: seconds on the wire; equal if that is
+    sure.
+    """
+
+    sent: int
+    rounds: int
+    least: float
+    most: float
+
+    @property
+    def sure(self) -> bool:
+        return self.least == self.most
+
+    def nearest(self, fit: LinkFit) -> Point:
+        """Return what comes nearest to a fit, of all that it may have taken."""
+        expected = fit.seconds(Point(self.sent, self.rounds, self.most))
+        return Point(self.sent, self.rounds, min(max(expected, self.least), self.most))
 
 
 class LinkEstimate:
@@ -56,14 +89,17 @@ class LinkEstimate:
 
     1. Take the wait for the last rank out of a measurement, and leave out one that is mostly that.
     2. Fit the last 24, see `fitted`.
-    3. If three in a row of about this size or larger were all slower, or all faster, than the fit says, the
+    3. Where a rank worked while messages travelled, or sent one behind another, it knows bounds of what they
+       took. Fit what is sure alone; if that lies outside of some bounds, fit again with the nearest that is
+       within them. So they correct an estimate, and never support one.
+    4. If three in a row of about this size or larger were all slower, or all faster, than the fit says, the
        link has changed: forget what came before them, but for messages of half their size and less.
 
     first: what is assumed before anything was measured.
     """
 
     def __init__(self, first: Link) -> None:
-        self._points: deque[Point] = deque(maxlen=_WINDOW)
+        self._seen: deque[_Seen] = deque(maxlen=_WINDOW)
         self._fit = LinkFit(first.start_up_seconds, 1 / first.bytes_per_second)
         self._silent = 0
 
@@ -82,32 +118,53 @@ class LinkEstimate:
     @property
     def largest_bytes(self) -> float:
         """Of the exchanges that count; 0 before the first."""
-        return max((point.sent for point in self._points), default=0.0)
+        return max((seen.sent for seen in self._seen), default=0)
 
     @property
     def told_lately(self) -> bool:
-        """Whether one of the last eight exchanges took time for its bytes, rather than for its start-up."""
+        """Whether one of the last eight exchanges surely took time for its bytes, rather than for its
+        start-up.
+        """
         return self._silent < _SILENT
 
     def observe(self, timing: Timing) -> None:
         """Take one exchange into account."""
         self._silent += 1
-        seconds = timing.wire_seconds
-        if seconds is None:
+        seen = self._bounded(timing)
+        if seen is None:
             return
-        self._points.append(Point(timing.sent_bytes, max(timing.rounds, 1), seconds))
+        self._seen.append(seen)
         self._forget_if_changed()
-        self._fit = fitted(self._points, self._fit)
-        if self._fit.moving(self._points[-1]) >= 1:
+        self._fit = self._fitted()
+        if seen.sure and self._fit.moving(seen.nearest(self._fit)) >= 1:
             self._silent = 0
 
+    def _bounded(self, timing: Timing) -> _Seen | None:
+        most, least = timing.wire_seconds, timing.least_wire_seconds
+        if most is None:
+            return None
+        if timing.queued:
+            most += self._fit.start_up
+        if most <= _NEAR * least:
+            least = most = math.sqrt(least * most)
+        return _Seen(timing.sent_bytes, max(timing.rounds, 1), least, most)
+
+    def _fitted(self) -> LinkFit:
+        sure = [seen.nearest(self._fit) for seen in self._seen if seen.sure]
+        fit = fitted(sure, self._fit) if sure else self._fit
+        bounded = [seen.nearest(fit) for seen in self._seen if not seen.sure]
+        if all(point.seconds == fit.seconds(point) for point in bounded):
+            return fit
+        return fitted([*sure, *bounded], fit)
+
     def _forget_if_changed(self) -> None:
-        least = self._points[-1].sent / 2
-        alike = [point for point in self._points if point.sent > least][-_SURPRISES:]
-        off = [math.log(point.seconds / self._fit.seconds(point)) for point in alike]
+        least = self._seen[-1].sent / 2
+        alike = [seen for seen in self._seen if seen.sent > least][-_SURPRISES:]
+        points = [seen.nearest(self._fit) for seen in alike]
+        off = [math.log(point.seconds / self._fit.seconds(point)) for point in points]
         if len(off) == _SURPRISES and (min(off) > math.log(_SURPRISE) or max(off) < -math.log(_SURPRISE)):
-            smaller = [point for point in self._points if point.sent <= least]
-            self._points = deque([*smaller, *alike], maxlen=_WINDOW)
+            smaller = [seen for seen in self._seen if seen.sent <= least]
+            self._seen = deque([*smaller, *alike], maxlen=_WINDOW)
 
 
 class ProbeBudget:
@@ -121,10 +178,11 @@ class ProbeBudget:
 
     def __init__(self, share: float = 0.01) -> None:
         self._share, self._allowed = share, 0.0
+        self._most_saved = _MOST_SAVED_SECONDS
 
     def passed(self, seconds: float) -> None:
         """So much time of training has gone by."""
-        self._allowed = min(self._allowed + self._share * seconds, _MOST_SAVED_SECONDS)
+        self._allowed = min(self._allowed + self._share * seconds, self._most_saved)
 
     def probe_bytes(self, estimate: LinkEstimate) -> int:
         """Return how large a probe may be now; 0 for none, as long as usual exchanges tell enough.
@@ -133,7 +191,9 @@ class ProbeBudget:
         exchange so far: a link that is slower than believed does not hold training up for long.
         """
         link = estimate.link
-        if estimate.told_lately or self._allowed < _PROBE_START_UPS * link.start_up_seconds:
+        needed = _PROBE_START_UPS * link.start_up_seconds
+        self._most_saved = max(needed, _MOST_SAVED_SECONDS)
+        if estimate.told_lately or self._allowed < needed:
             return 0
         fits = (_PROBE_START_UPS - 1) * link.start_up_seconds * link.bytes_per_second
         return round(min(estimate.burst_bytes + fits, 2 * estimate.largest_bytes))

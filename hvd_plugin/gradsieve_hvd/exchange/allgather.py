@@ -46,8 +46,12 @@ class AllgatherExchange:
             arriving = begin_allgather(transport, message)
 
         def finish() -> Exchanged:
+            own = read(message, elements)  # while the others' travel, on every rank
             with phase("all-gather"):
-                blocks = [read(each, elements) for each in arriving()]
+                blocks = [
+                    own if source == transport.rank else read(each, elements)
+                    for source, each in enumerate(arriving())
+                ]
             given = tuple(block for block in blocks if block is not None)
             return Exchanged(given, rejected) if len(given) == len(blocks) else refusal(elements)
 

@@ -9,13 +9,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
 from torch import Tensor
 
 from gradsieve.errors import ExchangeError, GradsieveError
-from gradsieve_hvd.transport.base import AllReducing, Arriving, Transport, begin_allgather
+from gradsieve_hvd.transport.base import AllReducing, Arriving, Posting, Transport, begin_allgather
 from gradsieve_hvd.transport.running_clock import RUNNING
 
 Result = TypeVar("Result")
@@ -25,36 +26,64 @@ _LOOK_SECONDS = 1.0
 class CountedTransport:
     """Any transport, for one exchange: allgathers have a channel of its own, and what travels is counted.
 
-    sent_bytes, received_bytes: so far, messages to itself apart. heard: when the last message came, by
-    ``time.monotonic()``; until then, when this was made.
+    Args:
+        inner: carries the messages.
+        channel: of allgathers.
+        clock: in seconds.
+
+    sent_bytes, received_bytes: so far, messages to itself apart. By the clock, sent_at: when the first
+    message left; heard: when this rank found the last one that has come; until then, both when this was
+    made. waited_seconds: for messages, so far; the rest between both moments this rank did something else.
+    posted: whether a message has left without being waited for.
     """
 
-    def __init__(self, inner: Transport, channel: int) -> None:
-        self._inner, self._channel = inner, channel
+    def __init__(self, inner: Transport, channel: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._inner, self._channel, self._clock = inner, channel, clock
         self.rank, self.size = inner.rank, inner.size
         self.sent_bytes = self.received_bytes = 0
-        self.heard = time.monotonic()
+        self.waited_seconds = 0.0
+        self.sent_at = self.heard = clock()
+        self._sent = self.posted = False
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """See `Transport`."""
-        received = self._inner.send_receive(message, to, source)
+        with self._waiting():
+            received = self._inner.send_receive(message, to, source)
         self.sent_bytes += message.numel() if to != self.rank else 0
         self.received_bytes += received.numel() if source != self.rank else 0
-        self.heard = time.monotonic()
         return received
 
     def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:  # noqa: ARG002 - has its own
         """See `Posting`; without one, a ring hands messages on, on the average as many bytes."""
+        if isinstance(self._inner, Posting):
+            self._sends()
+            self.posted = True
         arriving = begin_allgather(self._inner, message, self._channel)
         self.sent_bytes += message.numel() * (self.size - 1)
 
         def counted() -> Iterator[Tensor]:
-            for source, received in enumerate(arriving()):
+            messages = arriving()
+            for source in range(self.size):
+                with self._waiting():
+                    received = next(messages)
                 self.received_bytes += received.numel() if source != self.rank else 0
-                self.heard = time.monotonic()
                 yield received
+            yield from messages  # none: the transport sees its own messages off
 
         return counted
+
+    def _sends(self) -> None:
+        if not self._sent:
+            self._sent, self.sent_at = True, self._clock()
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Within, messages are waited for; at the end they have come."""
+        self._sends()
+        began = self._clock()
+        yield
+        self.heard = self._clock()
+        self.waited_seconds += self.heard - began
 
 
 class CountedAllReducing(CountedTransport):
@@ -66,8 +95,8 @@ class CountedAllReducing(CountedTransport):
 
     def allreduce(self, values: Tensor) -> Tensor:
         """See `AllReducing`."""
-        total = self._summing.allreduce(values)
-        self.heard = time.monotonic()
+        with self._waiting():
+            total = self._summing.allreduce(values)
         size = 2 * values.numel() * values.element_size() * (self.size - 1) // self.size
         self.sent_bytes += size
         self.received_bytes += size

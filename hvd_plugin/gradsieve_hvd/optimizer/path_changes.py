@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any, Final
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradsieve import CompressionConfig
-from gradsieve_hvd.choice.costs import Load, WorkRates, rounds_of
+from gradsieve_hvd.choice.costs import Load, WorkRates
 from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.choice.link_estimate import Timing
 from gradsieve_hvd.choice.machine import measure_rates
@@ -25,6 +25,7 @@ from gradsieve_hvd.transport.base import Transport, begin_allgather
 
 from .buckets import Bucket, DenseBucket, SparseBucket
 from .exchange_thread import Begun, Pending
+from .exchange_timing import Travelled, timings
 from .paths import PATHS
 from .plan import BucketPlan
 from .round_clock import RoundClock
@@ -119,14 +120,14 @@ class PathChanges:
             ExchangeError: a rank took no part in a probe in time.
         """
         trailer = next(each for bucket, _ in launched if (each := _trailer_of(bucket)) is not None)
-        timings = list(self._timings(launched))
+        seen = self._timings(launched)
         chooser = self._chooser
         learns = learns and not self._first_round  # that one begins with backward
         self._first_round = False
         if chooser is not None and learns and trailer.heard is not None:
             began = time.monotonic()
             if began >= self._learns_again:
-                self._learn(chooser, timings, trailer)
+                self._learn(chooser, seen, trailer)
                 took = time.monotonic() - began
                 self._learns_again = began + took / _LEARNING_SHARE
         if trailer.heard is not None:
@@ -144,26 +145,24 @@ class PathChanges:
         alone = self._reducer.messages.size == 1
         return Explanation(self.path, why="one rank alone has no choice" if alone else "rank 0 chooses")
 
-    def _timings(self, launched: Launched) -> Iterator[Timing]:
-        """Yield what is known of exchanges: one begins when the one before has arrived, at the earliest."""
-        rank, ranks = self._reducer.messages.rank, self._reducer.messages.size
-        before = 0.0
-        for bucket, pending in launched:
-            arrived = pending.transport.heard - self._clock.began
-            ready = _ready_seconds(bucket)
-            if rank in ready:
-                path = "dense" if isinstance(bucket, DenseBucket) else self.path
-                begun = {each: max(seconds, before) for each, seconds in ready.items()}
-                sent = pending.transport.sent_bytes
-                yield Timing(rank, sent, arrived - begun[rank], rounds_of(path, ranks), begun)
-            before = max(before, arrived)
+    def _timings(self, launched: Launched) -> list[Timing]:
+        travelled = [
+            Travelled(
+                "dense" if isinstance(bucket, DenseBucket) else self.path,
+                _ready_seconds(bucket),
+                pending.submitted,
+                pending.transport,
+            )
+            for bucket, pending in launched
+        ]
+        return list(timings(travelled, self._clock.began))
 
-    def _learn(self, chooser: PathChooser, timings: Sequence[Timing], trailer: Trailer) -> None:
+    def _learn(self, chooser: PathChooser, seen: Sequence[Timing], trailer: Trailer) -> None:
         ready = trailer.ready_seconds
         skew = max(max(ready.values()) - ready[self._reducer.messages.rank], 0.0)
         seconds = self._clock.last
         loads = [self._load(bucket) for bucket in self._plan.sparse]
-        changed = chooser.observe(Round(timings, loads, seconds.computing, seconds.total - skew))
+        changed = chooser.observe(Round(seen, loads, seconds.computing, seconds.total - skew))
         if changed is not None:
             _log.info("%s", changed)
 
@@ -196,12 +195,11 @@ class PathChanges:
             arriving = begin_allgather(transport, torch.zeros(part, dtype=torch.uint8))
             return lambda: list(arriving())
 
-        began = self._clock.ready_seconds
         pending = self._submit(begin, "a probe of the link")
         pending.wait()
         if self._chooser is not None:
-            took = self._clock.ready_seconds - began
-            self._chooser.probed(Timing(0, pending.transport.sent_bytes, took))
+            probe = pending.transport
+            self._chooser.probed(Timing(0, probe.sent_bytes, probe.heard - probe.sent_at))
 
 
 def _trailer_of(bucket: Bucket) -> Trailer | None:

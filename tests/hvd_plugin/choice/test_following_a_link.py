@@ -199,6 +199,19 @@ def test_the_budget_gives_a_hundredth_of_the_time_but_for_the_last_probe(steps):
     assert spent - last <= 0.01 * passed + 1e-9
 
 
+@few
+@given(st.floats(1e-4, 1.0))
+def test_a_probe_is_made_some_time_however_long_messages_take_to_start(start_up):
+    estimate, budget = LinkEstimate(FIRST), ProbeBudget()
+    steps = 2 + round(10 / 0.01)
+    for _ in range(steps):
+        estimate.observe(Timing(0, 10_000, start_up))
+        budget.passed(start_up)
+        if budget.probe_bytes(estimate):
+            return
+    pytest.fail(f"no probe in {steps} steps")
+
+
 @given(st.lists(st.floats(1 - MARGIN / 2, 1 + MARGIN / 2), max_size=100))
 def test_what_differs_by_less_than_the_margin_never_changes_a_path(others):
     choice = PathChoice("dense")
