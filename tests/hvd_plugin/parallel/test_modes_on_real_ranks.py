@@ -23,9 +23,23 @@ def bench(*arguments):
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    file = tmp_path_factory.mktemp("modes") / "rows.json"
+    folder = tmp_path_factory.mktemp("modes")
+    file, rates = folder / "rows.json", folder / "rates.json"
+    rates.write_text(json.dumps({"asp": [{}, {"learning_rate": 1e30, "momentum": 0}]}))
     short = ["--seconds", 1, "--judge-seconds", 0.4, "--until", 0.3, "--timeout", 200]
-    wanted = ["--task", "digits", "--ranks", 2, "--slow", "1:3x", "--mode", ",".join(MODES), *short]
+    wanted = [
+        "--task",
+        "digits",
+        "--ranks",
+        2,
+        "--slow",
+        "1:3x",
+        "--mode",
+        ",".join(MODES),
+        "--rates",
+        rates,
+        *short,
+    ]
     result = bench(*wanted, "--json", file)
     assert result.exit_code == 0, result.output
     return json.loads(file.read_text())["rows"], result.output, [*wanted, "--json", file]
@@ -34,7 +48,7 @@ def measured(tmp_path_factory):
 @pytest.mark.timeout(300)
 def test_every_mode_trains_and_reaches_the_target(measured):
     rows, said, _ = measured
-    alone, *trained = rows
+    alone, *trained, _ = rows
     assert [row["mode"] for row in trained] == MODES
     for row in trained:
         assert (row["task"], row["ranks"], row["slow"]) == ("digits", 2, ["1:3x"])
@@ -48,7 +62,7 @@ def test_every_mode_trains_and_reaches_the_target(measured):
 
 @pytest.mark.timeout(300)
 def test_only_modes_that_do_not_wait_let_a_rank_take_more_steps(measured):
-    steps = {row["mode"]: row["steps"] for row in measured[0][1:]}
+    steps = {row["mode"]: row["steps"] for row in measured[0][1:-1]}
     for mode in ("synchronous", "balanced", "local"):
         assert steps[mode][0] == steps[mode][1]
     assert steps["asp"][0] > steps["asp"][1]
@@ -56,13 +70,23 @@ def test_only_modes_that_do_not_wait_let_a_rank_take_more_steps(measured):
 
 @pytest.mark.timeout(300)
 def test_a_server_counts_what_was_applied_and_bytes_both_ways(measured):
-    for row in measured[0][1:]:
+    for row in measured[0][1:-1]:
         if row["mode"] == "asp":
             applied = sum(gradients for _, gradients in row["staleness"])
             assert 0 < applied <= sum(row["steps"])
             assert min(*row["pushed_bytes"], *row["reply_bytes"]) > 0
         else:
             assert row["staleness"] is row["pushed_bytes"] is row["reply_bytes"] is None
+
+
+@pytest.mark.timeout(300)
+def test_a_training_that_diverges_is_a_row_and_ends_no_other(measured):
+    row = measured[0][-1]
+    assert (row["mode"], row["learning_rate"], row["momentum"]) == ("asp", 1e30, 0)
+    assert row["diverged"]
+    assert row["seconds_to_target"] is None
+    assert "1 diverged" in measured[1]
+    assert not any(other["diverged"] for other in measured[0][1:-1])
 
 
 @pytest.mark.timeout(300)

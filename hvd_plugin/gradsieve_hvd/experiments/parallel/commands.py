@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from gradsieve_hvd.launcher.stragglers import parse_straggler
 from gradsieve_hvd.optimizer.modes import MODES
 
 from . import worker
-from .plan import ModesPlan
+from .plan import ModesPlan, Training
 from .tables import calibration, modes_table
 
-_PLAIN_WIDTH = 120  # of a log file
+Setting = dict[str, float]
+_PLAIN_WIDTH = 150  # of a log file
 
 
 @click.command("modes")
@@ -66,7 +68,8 @@ _PLAIN_WIDTH = 120  # of a log file
     "--rates",
     "rates_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help='JSON with learning rates by mode, {"asp": 0.1}. Else the task\'s, for all modes.',
+    help='JSON by mode, {"asp": {"learning_rate": 0.5, "momentum": 0}}; of a list each is trained. Else the '
+    "task's, for all modes.",
 )
 @click.option("--timeout", type=float, metavar="SECONDS", help="End ranks that take longer; with status 1.")
 @click.option(
@@ -94,12 +97,13 @@ def bench_modes(
         judge_seconds=judge_seconds,
     )  # fmt: skip
     where = worker.conditions(plan, ranks)
-    finished = [(row["mode"], row.get("seed")) for row in _measured_at(where, results.rows)]
+    finished = [row for row in _measured_at(where, results.rows) if row["mode"] != ALONE]
     missing = tuple(
-        (mode, seed, rates.get(mode))
+        training
         for seed in range(first_seed, first_seed + seeds)
         for mode in _known(modes)
-        if (mode, seed) not in finished
+        for training in _trainings(mode, seed, rates.get(mode, {}))
+        if not any(_is_of(row, training) for row in finished)
     )
     if missing:
         plan = replace(plan, trainings=missing)
@@ -114,6 +118,18 @@ def bench_modes(
 
 def _measured_at(where: Row, rows: list[Row]) -> list[Row]:
     return [row for row in rows if all(row[name] == where[name] for name in where)]
+
+
+def _trainings(mode: str, seed: int, settings: Setting | list[Setting]) -> Iterator[Training]:
+    for each in settings if isinstance(settings, list) else [settings]:
+        yield mode, seed, each.get("learning_rate"), each.get("momentum")
+
+
+def _is_of(row: Row, training: Training) -> bool:
+    """Whether a row is of a training; without a rate or momentum of its own, of any."""
+    mode, seed, rate, momentum = training
+    same = row["mode"] == mode and row["seed"] == seed
+    return same and rate in (None, row["learning_rate"]) and momentum in (None, row["momentum"])
 
 
 def _known(modes: str) -> list[str]:

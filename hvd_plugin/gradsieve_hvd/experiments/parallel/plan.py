@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 from gradsieve_hvd.experiments.peers.plan import Plan
 
+Training = tuple[str, int, float | None, float | None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModesPlan(Plan):
     """Trainings, one after the other.
 
-    slow: as in rows. trainings: mode, seed and learning rate (None for the task's own) of each. until: the
-    loss or accuracy on held-out data that is the target. budget_seconds: of each training. judge_seconds:
-    from one copy of the weights that is judged to the next.
+    slow: as in rows. trainings: mode, seed, learning rate and momentum (None for the task's own) of each.
+    until: the loss or accuracy on held-out data that is the target. budget_seconds: of each training.
+    judge_seconds: from one copy of the weights that is judged to the next.
     """
 
     slow: tuple[str, ...]
-    trainings: tuple[tuple[str, int, float | None], ...]
+    trainings: tuple[Training, ...]
     until: float
     budget_seconds: float
     judge_seconds: float

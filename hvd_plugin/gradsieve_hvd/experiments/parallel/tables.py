@@ -13,7 +13,7 @@ from gradsieve_hvd.experiments.peers.plan import Row
 
 _MILLI, _MEGA = 1e3, 1e6
 _COLUMNS = (
-    "rate",
+    "η, momentum",
     "seeds",
     "seconds",
     "at the end",
@@ -41,14 +41,14 @@ def modes_table(rows: Sequence[Row]) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("mode", no_wrap=True)
     for column in _COLUMNS:
-        table.add_column(column, justify="right")
-    groups: dict[tuple[str, float], list[Row]] = {}
+        table.add_column(column, justify="right", no_wrap=True)
+    groups: dict[tuple[str, float, float], list[Row]] = {}
     for row in trained:
-        groups.setdefault((row["mode"], row["learning_rate"]), []).append(row)
-    for (mode, rate), group in groups.items():
+        groups.setdefault((row["mode"], row["learning_rate"], row["momentum"]), []).append(row)
+    for (mode, rate, momentum), group in groups.items():
         table.add_row(
             mode,
-            f"{rate:g}",
+            f"{rate:g}, {momentum:g}",
             str(len(group)),
             _seconds(group),
             f"{statistics.median(row['curve'][-1][1] for row in group):.3f}",
@@ -77,6 +77,8 @@ def mean_staleness(histogram: Sequence[Sequence[int]]) -> float:
 
 def _seconds(group: Sequence[Row]) -> str:
     times = [row["seconds_to_target"] for row in group]
+    if any(row["diverged"] for row in group):
+        return f"{sum(row['diverged'] for row in group)} diverged"
     if None in times:
         return f"> {group[0]['budget_seconds']:g}" if len(times) == 1 else f"{times.count(None)} not reached"
     return f"{statistics.median(times):.1f}"

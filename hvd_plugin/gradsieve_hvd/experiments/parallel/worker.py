@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import gradsieve_hvd
+from gradsieve.errors import NonFiniteGradient
 from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.plan import Row
 from gradsieve_hvd.experiments.peers.ranks import Ranks
@@ -28,7 +29,7 @@ from .target import seconds_to_target
 
 LOCAL_STEPS = 15
 _STEPS_TOGETHER = 10  # from one agreement on whether time is up to the next, where ranks step together
-_CALIBRATION_STEPS = 12
+_CALIBRATION_SECONDS = 1.5
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
 
 
@@ -42,13 +43,44 @@ class _Training:
         self._stepping: list[float] = []
         self._copies: list[tuple[float, list[Tensor]]] = [(0.0, _copy(self._model))]
 
-    def run(self, rate: float | None) -> Row:
-        """Train until time is up, and return the row; of one rank, beside what `gather` brings."""
+    def run(self, rate: float | None, momentum: float | None) -> Row:
+        """Train until time is up or gradients are not finite, and return the row, the same on all ranks."""
         plain = self._task.optimizer(self._model)
         learning_rate = set_rate(plain, rate)
+        chosen = _set_momentum(plain, momentum)
         optimizer = self._distributed(plain)
-        losses = self._losses(optimizer)
         self._ranks.begin_turn()
+        diverged = False
+        try:
+            self._train(optimizer)
+        except NonFiniteGradient:
+            diverged = True
+        turn = self._ranks.end_turn()
+        if self._mode in SERVED and not diverged:
+            # At once, so that nobody waits for a push of this rank.
+            diverged = not _finishes(optimizer)
+        turns = self._ranks.gather(turn)
+        curve = self._ranks.gather(self._curve() if self._ranks.rank == 0 else None)[0]
+        rising = self._task.metric == "accuracy"
+        return conditions(self._plan, self._ranks.size) | {
+            "mode": self._mode,
+            "until": self._plan.until,
+            "metric": self._task.metric,
+            "seed": self._seed,
+            "learning_rate": learning_rate,
+            "momentum": chosen,
+            "budget_seconds": self._plan.budget_seconds,
+            "diverged": any(self._ranks.gather(diverged)),
+            "seconds_to_target": seconds_to_target(curve, self._plan.until, rising=rising),
+            **self._times(),
+            **self._served(optimizer),
+            "sent_bytes": [each.sent_bytes for each in turns],
+            "received_bytes": [each.received_bytes for each in turns],
+            "curve": curve,
+        }
+
+    def _train(self, optimizer: Any) -> None:
+        losses = self._losses(optimizer)
         began = last = time.perf_counter()
         while not self._is_over(last - began):
             optimizer.zero_grad()
@@ -63,18 +95,6 @@ class _Training:
             last = time.perf_counter()
             self._stepping.append(last - computed)
             self._keep(last - began)
-        turn = self._ranks.gather(self._ranks.end_turn())
-        row = self._conditions(plain, learning_rate) | self._times() | self._served(optimizer)
-        if hasattr(optimizer, "finish"):
-            optimizer.finish()
-        curve = self._ranks.gather(self._curve() if self._ranks.rank == 0 else None)[0]
-        rising = self._task.metric == "accuracy"
-        return row | {
-            "seconds_to_target": seconds_to_target(curve, self._plan.until, rising=rising),
-            "sent_bytes": [each.sent_bytes for each in turn],
-            "received_bytes": [each.received_bytes for each in turn],
-            "curve": curve,
-        }
 
     def _distributed(self, plain: Optimizer) -> Any:
         own: dict[str, Any] = {"mode": self._mode}
@@ -125,24 +145,12 @@ class _Training:
             judged.append((seconds, self._task.evaluate(self._model)))
         return judged
 
-    def _conditions(self, plain: Optimizer, rate: float) -> Row:
-        plan = self._plan
-        return conditions(plan, self._ranks.size) | {
-            "mode": self._mode,
-            "until": plan.until,
-            "metric": self._task.metric,
-            "seed": self._seed,
-            "learning_rate": rate,
-            "momentum": plain.param_groups[0].get("momentum"),
-            "budget_seconds": plan.budget_seconds,
-        }
-
     def _times(self) -> Row:
         """What every rank's steps took; the first brought the optimizers to speak to each other."""
         every = self._ranks.gather((self._computing[1:], self._stepping[1:]))
         return {
             "steps": [len(computing) + 1 for computing, _ in every],
-            "computing_seconds": [statistics.median(computing or [0.0]) for computing, _ in every],
+            "computing_seconds": [statistics.mean(computing or [0.0]) for computing, _ in every],
             "waiting_share": statistics.mean(
                 sum(stepping) / max(sum(computing) + sum(stepping), 1e-9) for computing, stepping in every
             ),
@@ -175,27 +183,44 @@ def conditions(plan: ModesPlan, ranks: int) -> Row:
 
 def calibrate(task: DealtTask, ranks: Ranks) -> Row:
     """Compute without any exchange, first all ranks at once, then one while the others wait; return the
-    medians of both, by rank. They are equal where quotas hold.
+    means of both, by rank. They are equal where quotas hold.
     """
     model = task.model(seed=0)
 
-    def median_seconds() -> float:
-        taken = []
-        for step in range(_CALIBRATION_STEPS):
-            began = time.perf_counter()
+    def mean_seconds() -> float:
+        began = now = time.perf_counter()
+        steps = 0
+        while now < began + _CALIBRATION_SECONDS:
             model.zero_grad()
-            task.loss(model, step, ranks.rank, 0).backward()
-            taken.append(time.perf_counter() - began)
-        return statistics.median(taken[2:])
+            task.loss(model, steps, ranks.rank, 0).backward()
+            steps, now = steps + 1, time.perf_counter()
+        return (now - began) / steps
 
     ranks.barrier()
-    together = ranks.gather(median_seconds())
+    together = ranks.gather(mean_seconds())
     by_turns = []
     for turn in range(ranks.size):
         ranks.barrier()
-        mine = median_seconds() if turn == ranks.rank else None
+        mine = mean_seconds() if turn == ranks.rank else None
         by_turns.append(ranks.gather(mine)[turn])
     return {"mode": ALONE, "computing_seconds": together, "computing_seconds_by_turns": by_turns}
+
+
+def _finishes(optimizer: Any) -> bool:
+    """Whether training ends well: others may still train, to gradients that are not finite."""
+    try:
+        optimizer.finish()
+    except NonFiniteGradient:
+        return False
+    return True
+
+
+def _set_momentum(plain: Optimizer, momentum: float | None) -> float:
+    """Set a momentum, if there is one, and return the one in force."""
+    if momentum is not None:
+        for group in plain.param_groups:
+            group["momentum"], group["nesterov"] = momentum, group["nesterov"] and momentum > 0
+    return float(plain.param_groups[0]["momentum"])
 
 
 def _copy(model: nn.Module) -> list[Tensor]:
@@ -208,17 +233,18 @@ def main() -> None:
     ranks = Ranks()
     task = TASKS[plan.task]()
     warm_up = replace(plan, budget_seconds=_WARM_UP_SECONDS)
-    _Training(warm_up, ranks, task, plan.trainings[0][0], seed=0).run(None)
+    _Training(warm_up, ranks, task, "synchronous", seed=0).run(None, None)
     calibrated = calibrate(task, ranks)
     if ranks.rank == 0:
         plan.append(conditions(plan, ranks.size) | calibrated)
-    for mode, seed, rate in plan.trainings:
-        row = _Training(plan, ranks, task, mode, seed).run(rate)
+    for mode, seed, rate, momentum in plan.trainings:
+        row = _Training(plan, ranks, task, mode, seed).run(rate, momentum)
         if ranks.rank == 0:
             plan.append(row)
             reached = row["seconds_to_target"]
             said = "not reached" if reached is None else f"reached after {reached:.1f} s"
-            print(f"{mode}, seed {seed}: {said}, {row['curve'][-1][1]:.3f} in the end", flush=True)
+            setting = f"rate {row['learning_rate']:g}, momentum {row['momentum']:g}"
+            print(f"{mode}, {setting}: {said}, {row['curve'][-1][1]:.3f} in the end", flush=True)
     ranks.close()
 
 
