@@ -107,11 +107,14 @@ def _is_asked_of(item: Any, job: str) -> bool:
 def run_alone(
     program: str, ranks: int, folder: Path, *, gloo: bool = False, timeout: float = 90.0
 ) -> tuple[int, str]:
-    """Run a program of its own on real ranks; return exit status and everything it printed."""
+    """Run a program of its own on real ranks; return exit status and everything it printed.
+
+    The ranks import torch's compiler when the program asks for it, and not with their first optimizer.
+    """
     import subprocess
 
     script = folder / "program.py"
-    script.write_text(program)
+    script.write_text(_COMPILER_ON_DEMAND.format(support=str(Path(__file__).parent)) + program)
     command = [
         sys.executable,
         "-m",
@@ -130,6 +133,14 @@ def run_alone(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout + 30
     )
     return finished.returncode, finished.stdout
+
+
+_COMPILER_ON_DEMAND = """
+import sys
+sys.path.insert(0, {support!r})
+import compiler_on_demand
+del sys.path[0], sys.modules["compiler_on_demand"], compiler_on_demand
+"""
 
 
 def _scenarios(files: Sequence[str]) -> Iterator[tuple[str, Callable[[Any], None]]]:
