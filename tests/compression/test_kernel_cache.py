@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_programs import run_forked
 
 import gradsieve.kernels  # noqa: F401 - the cache folder of this process is filled from here on
 from gradsieve.codec.checksum import checksum
@@ -37,11 +38,9 @@ NOWHERE = "/dev/null/cache"
 def start(program: str, **environment: str) -> str:
     dropped = ("NUMBA_CACHE_DIR", "GRADSIEVE_KERNELS")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=kept | environment, capture_output=True, text=True, timeout=250
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    ended, printed = run_forked(program, kept | environment)
+    assert ended, printed
+    return printed.strip()
 
 
 @pytest.fixture
@@ -106,11 +105,13 @@ def test_a_function_whose_own_code_is_lost_absorbs_loaded_ones_as_ever(copied):
 
 def test_the_users_own_compiled_functions_find_all_of_numba():
     pytest.importorskip("scipy", reason="numba multiplies matrices with it")
-    start("""
+    program = """
 import sys
 import gradsieve.kernels, gradsieve.codec
 assert "scipy.linalg" not in sys.modules  # which takes a third of a second
 import numba, numpy
 numbers = numpy.arange(9.0).reshape(3, 3)
 assert (numba.njit(lambda a, b: a @ b)(numpy.eye(3), numbers) == numbers).all()
-""")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
