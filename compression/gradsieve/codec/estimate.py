@@ -7,6 +7,7 @@ gradients with a residual look like. Nothing is looked at but sizes: real payloa
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from gradsieve.codec import index_loops, rice, value_loops
 from gradsieve.codec.checksum import CHECKSUM_BYTES
@@ -82,6 +83,7 @@ def _selectivity(elements: int, count: int) -> float:
     return math.log(elements / count) + 1 / count if count else 1.0  # the smallest of n is 1 / n
 
 
+@lru_cache(maxsize=1024)
 def _binades_above(selectivity: float) -> float:
     """Return by how many binades a value lies above the smallest one's, t, on the average.
 
