@@ -26,14 +26,14 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("modes")
     file, rates = folder / "rows.json", folder / "rates.json"
     rates.write_text(json.dumps({"asp": [{}, {"learning_rate": 1e30, "momentum": 0}]}))
-    short = ["--seconds", 1, "--judge-seconds", 0.4, "--until", 0.3, "--timeout", 200]
+    short = ["--seconds", 2, "--judge-seconds", 0.4, "--until", 0.3, "--timeout", 200]
     wanted = [
         "--task",
         "digits",
         "--ranks",
         2,
         "--slow",
-        "1:3x",
+        "1:6x",
         "--mode",
         ",".join(MODES),
         "--rates",
@@ -51,7 +51,7 @@ def test_every_mode_trains_and_reaches_the_target(measured):
     alone, *trained, _ = rows
     assert [row["mode"] for row in trained] == MODES
     for row in trained:
-        assert (row["task"], row["ranks"], row["slow"]) == ("digits", 2, ["1:3x"])
+        assert (row["task"], row["ranks"], row["slow"]) == ("digits", 2, ["1:6x"])
         assert 0 < row["seconds_to_target"] < row["curve"][-1][0]
         assert 0 <= row["waiting_share"] < 1
         assert len(row["sent_bytes"]) == len(row["received_bytes"]) == 2
