@@ -26,7 +26,7 @@ lowrank         2 R (n + m) (P - 1) / P a matrix   what rank R cannot say      4
 
 from .allgather import AllgatherExchange
 from .base import Exchange, Exchanged, begin_exchange
-from .dense import BucketExchange, DenseExchange, Reduced
+from .dense import BucketExchange, DenseExchange, Reduced, begin_bucket_exchange
 from .lowrank import LowRankExchange
 from .ring import RingExchange
 from .scatter import ScatterExchange
@@ -41,5 +41,6 @@ __all__ = [
     "Reduced",
     "RingExchange",
     "ScatterExchange",
+    "begin_bucket_exchange",
     "begin_exchange",
 ]

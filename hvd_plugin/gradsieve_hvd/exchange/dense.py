@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import partial
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from gradsieve.codec import decode, encode_all, encode_refusal, sent_values
 from gradsieve.kernels.magnitude import all_finite
-from gradsieve_hvd.transport.base import AllReducing, Transport
+from gradsieve_hvd.transport.base import AllReducing, BeginningSums, Transport
 
 from .blocks import equal_bounds
 from .phases import phase
@@ -59,6 +61,24 @@ class BucketExchange(Protocol):
         ...
 
 
+@runtime_checkable
+class BeginningBuckets(Protocol):
+    """A `BucketExchange` that can send before it has heard of another rank."""
+
+    def begin(self, gradient: Tensor, transport: Transport, *, refuse: bool = False) -> Callable[[], Reduced]:
+        """Send, and return what waits for the others and sums; see `BucketExchange.exchange`."""
+        ...
+
+
+def begin_bucket_exchange(
+    exchange: BucketExchange, gradient: Tensor, transport: Transport
+) -> Callable[[], Reduced]:
+    """Do what an exchange can do without waiting, and return what does the rest."""
+    if isinstance(exchange, BeginningBuckets):
+        return exchange.begin(gradient, transport)
+    return partial(exchange.exchange, gradient, transport)
+
+
 class DenseExchange:
     """Reduce-scatter and all-gather around a ring: 2 (P - 1) / P N values sent, the least there can be.
 
@@ -67,7 +87,7 @@ class DenseExchange:
        own values in fp32. It then has the sum of block i + 1, added up in the order of ranks from i + 2 on.
     3. All blocks travel on around the ring, as they are.
 
-    Fp32 values go by the transport's own all-reduce where it has one. The others do not, as nobody would know
+    Fp32 values go by the transport's own sum where it has one. The others do not, as nobody would know
     what the sums inside have lost.
 
     Args:
@@ -78,12 +98,23 @@ class DenseExchange:
     def __init__(self, value_dtype: FloatDtype = "float32") -> None:
         self._value_dtype = value_dtype
 
+    def begin(self, gradient: Tensor, transport: Transport, *, refuse: bool = False) -> Callable[[], Reduced]:
+        """Send what can be sent without waiting, and return what does the rest; see `BucketExchange`."""
+        if self._value_dtype == "float32" and isinstance(transport, BeginningSums):
+            given = _given(gradient.detach().cpu(), refuse=refuse)
+            with phase("all-reduce"):
+                finish = transport.begin_allreduce(given)
+            return lambda: _reduced(finish)
+        return partial(self.exchange, gradient, transport, refuse=refuse)
+
     def exchange(self, gradient: Tensor, transport: Transport, *, refuse: bool = False) -> Reduced:
         """Return the sum, each block added up in the order in which it travels; see `BucketExchange`."""
+        if self._value_dtype == "float32" and isinstance(transport, BeginningSums):
+            return self.begin(gradient, transport, refuse=refuse)()
         gradient = gradient.detach().cpu()
-        refuse = refuse or not all_finite(gradient)
         if self._value_dtype == "float32" and isinstance(transport, AllReducing):
-            return _reduced_by(transport, gradient, refuse)
+            return _reduced(partial(transport.allreduce, _given(gradient, refuse=refuse)))
+        refuse = refuse or not all_finite(gradient)
         elements = gradient.numel()
         bounds = equal_bounds(elements, transport.size)
         rejected = None if self._value_dtype == "float32" else torch.zeros_like(gradient)
@@ -114,9 +145,13 @@ class DenseExchange:
         return Reduced(total, rejected)
 
 
-def _reduced_by(transport: AllReducing, gradient: Tensor, refuse: bool) -> Reduced:
+def _given(gradient: Tensor, *, refuse: bool) -> Tensor:
     # NaN is what a refusal looks like in a sum: every rank gets it.
-    given = torch.full_like(gradient, torch.nan) if refuse else gradient
+    refuse = refuse or not all_finite(gradient)
+    return torch.full_like(gradient, torch.nan) if refuse else gradient
+
+
+def _reduced(finish: Callable[[], Tensor]) -> Reduced:
     with phase("all-reduce"):
-        total = transport.allreduce(given)
-    return Reduced(total) if all_finite(total) else refused_bucket(gradient.numel())
+        total = finish()
+    return Reduced(total) if all_finite(total) else refused_bucket(total.numel())

@@ -19,6 +19,7 @@ from gradsieve_hvd.exchange import (
     Exchanged,
     LowRankExchange,
     Reduced,
+    begin_bucket_exchange,
     begin_exchange,
 )
 from gradsieve_hvd.transport.base import Transport
@@ -231,18 +232,18 @@ class DenseBucket:
         return len(self._parts) == len(self.sizes)
 
     def begun(self, ready_seconds: float) -> Begun[Reduced]:
-        """Return what begins the exchange, all of which waits, and forget the gradients."""
+        """Return what begins the exchange, and forget the gradients."""
         parts, self._parts = self._parts, {}
         count = torch.full((int(self.counts),), float(self.joined), dtype=self._dtype, device="cpu")
 
-        def exchange(transport: Transport) -> Reduced:
-            flat = [parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes]
+        def begin(transport: Transport) -> Callable[[], Reduced]:
+            flat = [parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes] + [count]
             if self.trailer is not None:
                 told = self.trailer.numbers(transport.rank, transport.size, ready_seconds)
-                return self._exchange.exchange(torch.cat([*flat, count, told.to(self._dtype)]), transport)
-            return self._exchange.exchange(torch.cat([*flat, count]), transport)
+                flat.append(told.to(self._dtype))
+            return begin_bucket_exchange(self._exchange, torch.cat(flat), transport)
 
-        return lambda transport: partial(exchange, transport)
+        return begin
 
     def split(self, reduced: Reduced) -> list[tuple[str, Tensor]]:
         """Return each tensor's part of the total, a view; NaN if a rank refused."""

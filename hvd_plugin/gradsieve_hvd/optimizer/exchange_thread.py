@@ -16,7 +16,15 @@ from typing import Any, Generic, NoReturn, TypeVar
 from torch import Tensor
 
 from gradsieve.errors import ExchangeError, GradsieveError
-from gradsieve_hvd.transport.base import AllReducing, Arriving, Posting, Transport, begin_allgather
+from gradsieve_hvd.transport.base import (
+    AllReducing,
+    Arriving,
+    BeginningSums,
+    Posting,
+    Transport,
+    begin_allgather,
+)
+from gradsieve_hvd.transport.ring_sum import AT_ONCE_ELEMENTS
 from gradsieve_hvd.transport.running_clock import RUNNING
 
 Result = TypeVar("Result")
@@ -34,7 +42,8 @@ class CountedTransport:
     sent_bytes, received_bytes: so far, messages to itself apart. By the clock, sent_at: when the first
     message left; heard: when this rank found the last one that has come; until then, both when this was
     made. waited_seconds: for messages, so far; the rest between both moments this rank did something else.
-    posted: whether a message has left without being waited for.
+    posted: whether a message has left without being waited for. at_once: whether a dense sum was, without
+    rounds.
     """
 
     def __init__(self, inner: Transport, channel: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,7 +52,7 @@ class CountedTransport:
         self.sent_bytes = self.received_bytes = 0
         self.waited_seconds = 0.0
         self.sent_at = self.heard = clock()
-        self._sent = self.posted = False
+        self._sent = self.posted = self.at_once = False
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """See `Transport`."""
@@ -85,6 +94,13 @@ class CountedTransport:
         self.heard = self._clock()
         self.waited_seconds += self.heard - began
 
+    def _count_sum(self, values: Tensor) -> None:
+        """Count what was sent for the sum of all ranks' ``values``: to all others, or around a ring."""
+        times = 1 if self.at_once else 2 / self.size
+        size = round(times * values.numel() * values.element_size() * (self.size - 1))
+        self.sent_bytes += size
+        self.received_bytes += size
+
 
 class CountedAllReducing(CountedTransport):
     """A transport that sums by itself; its bytes are counted as those of a ring."""
@@ -97,10 +113,30 @@ class CountedAllReducing(CountedTransport):
         """See `AllReducing`."""
         with self._waiting():
             total = self._summing.allreduce(values)
-        size = 2 * values.numel() * values.element_size() * (self.size - 1) // self.size
-        self.sent_bytes += size
-        self.received_bytes += size
+        self._count_sum(values)
         return total
+
+
+class CountedBeginningSums(CountedTransport):
+    """A transport that begins sums; see `CountedTransport`."""
+
+    def __init__(self, inner: Transport, summing: BeginningSums, channel: int) -> None:
+        super().__init__(inner, channel)
+        self._summing = summing
+
+    def begin_allreduce(self, values: Tensor, channel: int = 0) -> Callable[[], Tensor]:  # noqa: ARG002 - has its own
+        """See `BeginningSums`."""
+        self._sends()
+        self.posted, self.at_once = True, values.numel() <= AT_ONCE_ELEMENTS
+        finish = self._summing.begin_allreduce(values, self._channel)
+
+        def counted() -> Tensor:
+            with self._waiting():
+                total = finish()
+            self._count_sum(values)
+            return total
+
+        return counted
 
 
 Begun = Callable[[Transport], Callable[[], Result]]
@@ -206,6 +242,8 @@ class ExchangeThread:
             return partial(_raise, error)
 
     def _counted(self, channel: int) -> CountedTransport:
+        if isinstance(self.transport, BeginningSums):
+            return CountedBeginningSums(self.transport, self.transport, channel)
         if isinstance(self.transport, AllReducing):
             return CountedAllReducing(self.transport, self.transport, channel)
         return CountedTransport(self.transport, channel)

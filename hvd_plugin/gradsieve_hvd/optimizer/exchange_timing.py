@@ -50,7 +50,8 @@ def timings(round_of: Iterable[Travelled], began: float) -> Iterator[Timing]:
             handing_over = max(each.submitted - began - ready[rank], 0.0)
             begun = {other: max(seconds + handing_over, begins) for other, seconds in ready.items()}
             begun[rank] = begins
-            seconds, rounds = heard - begins, rounds_of(each.path, transport.size)
+            path = "allgather" if transport.at_once else each.path
+            seconds, rounds = heard - begins, rounds_of(path, transport.size)
             waited = transport.waited_seconds
             if transport.posted:
                 yield Timing(rank, transport.sent_bytes, seconds, rounds, begun, waited, queued=sent < before)

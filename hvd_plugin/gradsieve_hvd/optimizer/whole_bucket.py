@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from gradsieve_hvd.exchange import BucketExchange, Reduced
+from gradsieve_hvd.exchange import BucketExchange, Reduced, begin_bucket_exchange
 from gradsieve_hvd.transport.base import Transport
 
 from .exchange_thread import Begun
@@ -53,16 +52,16 @@ class WholeBucket:
         return len(self._parts) == len(self.sizes)
 
     def begun(self, ready_seconds: float) -> Begun[Reduced]:
-        """Return what begins the exchange, all of which waits, and forget the gradients."""
+        """Return what begins the exchange, and forget the gradients."""
         self._parts.clear()
 
-        def exchange(transport: Transport) -> Reduced:
+        def begin(transport: Transport) -> Callable[[], Reduced]:
             assert self._flat is not None, "the bucket is full"
             told = self._trailer.numbers(transport.rank, transport.size, ready_seconds)
             self._flat[self._elements :] = told
-            return self._exchange.exchange(self._flat, transport)
+            return begin_bucket_exchange(self._exchange, self._flat, transport)
 
-        return lambda transport: partial(exchange, transport)
+        return begin
 
     def split(self, reduced: Reduced) -> list[tuple[str, Tensor, Tensor | None]]:
         """Return each tensor's part of the total and of what was rejected, views; None for nothing."""

@@ -49,6 +49,26 @@ class AllReducing(Protocol):
         ...
 
 
+@runtime_checkable
+class BeginningSums(Protocol):
+    """A transport that can have several dense sums under way, and goes on with one while others travel."""
+
+    def begin_allreduce(self, values: Tensor, channel: int = 0) -> Callable[[], Tensor]:
+        """Send what can be sent without waiting, and return what waits and does the rest.
+
+        Callable from any thread; what is returned is used once, in the thread that receives.
+
+        Args:
+            values: fp32 [N], CPU; as many on each rank. Not mutated.
+            channel: see `Posting.begin_allgather`.
+
+        Raises:
+            ExchangeError: the transport has failed before; by what is returned: a rank did not take part in
+                time, or with another number of values.
+        """
+        ...
+
+
 Arriving = Callable[[], Iterator[Tensor]]
 """Yields the messages of all ranks, by rank, each when it has come. To be used up, in the order in which
 allgathers were begun. Raises ExchangeError if a rank did not take part in time."""

@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -23,6 +24,7 @@ from gradsieve.errors import ConfigurationError, ExchangeError
 
 from .base import Arriving
 from .mpi_mail import MpiMail
+from .ring_sum import AT_ONCE_ELEMENTS, RingSum, Wait
 from .running_clock import RUNNING
 
 _TAG = 1
@@ -89,9 +91,9 @@ class MpiTransport:
         """
         if to == self.rank == source:
             return message
-        sending = self._begin_send(message, to, _TAG)
+        sending = self.begin_send(message, to, _TAG)
         received = self._received(source, _TAG)
-        self._finish_send(sending, to)
+        self.finish_send(sending, to)
         return received
 
     def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:
@@ -102,31 +104,32 @@ class MpiTransport:
         """
         tag = _FIRST_CHANNEL + channel % _CHANNELS
         others = [(self.rank + away) % self.size for away in range(1, self.size)]
-        sending = {to: self._begin_send(message, to, tag) for to in others}
+        sending = {to: self.begin_send(message, to, tag) for to in others}
 
         def arriving() -> Iterator[Tensor]:
             for source in range(self.size):
                 yield message if source == self.rank else self._received(source, tag)
             for to, each in sending.items():
-                self._finish_send(each, to)
+                self.finish_send(each, to)
 
         return arriving
 
-    def allreduce(self, values: Tensor) -> Tensor:
-        """Return the sum over ranks (fp32 [N], CPU, a new tensor). MPI adds up one part while others travel.
+    def begin_allreduce(self, values: Tensor, channel: int = 0) -> Callable[[], Tensor]:
+        """Begin a sum over ranks without waiting; see `BeginningSums`.
+
+        MPI's own sums would have to begin in one order on all ranks, whichever thread begins them, and meet
+        with a pause of the link after each round.
 
         Raises:
             ExchangeError: see `send_receive`.
         """
-        values = values.contiguous()
-        total = torch.empty_like(values)
-        sent, received = [values.numpy(), MPI.FLOAT], [total.numpy(), MPI.FLOAT]
-        number = next(self._numbers)
-        self._unfinished[number] = values, total
-        summing = self._ask(lambda: self._comm.Iallreduce(sent, received, MPI.SUM), "a sum over ranks")
-        self._wait(summing.Test, "no sum with the other ranks", _MOVING_NAP)
-        del self._unfinished[number]
-        return total
+        if self.size == 1:
+            return values.clone
+        if values.numel() <= AT_ONCE_ELEMENTS:
+            message = values.contiguous().view(torch.uint8)
+            return partial(self._sum_at_once, self.begin_allgather(message, channel), message.numel())
+        neighbours = _Neighbours(self, _FIRST_CHANNEL + channel % _CHANNELS)
+        return RingSum(values, self.rank, self.size, neighbours).finish
 
     def open_mail(self) -> MpiMail:
         """See `gradsieve_hvd.transport.mail.Mailing`."""
@@ -166,7 +169,38 @@ class MpiTransport:
                 self._over = f"rank {self.rank}: MPI failed: {what}"
                 raise ExchangeError(f"{self._over}: {error}") from error
 
-    def _begin_send(self, message: Tensor, to: int, tag: int) -> _Sending:
+    def _sum_at_once(self, arriving: Arriving, length: int) -> Tensor:
+        total = torch.zeros(length // 4, dtype=torch.float32, device="cpu")
+        for source, message in enumerate(arriving()):
+            self._require_length(message.numel(), length, source)
+            total += message.view(torch.float32)
+        return total
+
+    def _require_length(self, length: int, expected: int, source: int) -> None:
+        if length != expected:
+            self._over = (
+                f"rank {self.rank}: {length} bytes of a sum from rank {source}, not {expected}: ranks add "
+                "up different numbers of values"
+            )
+            self._require_open()
+
+    def begin_receive(self, into: Tensor, source: int, tag: int) -> Wait:
+        """Begin to receive as many bytes as ``into`` has; what is returned waits until they are there."""
+        number, status = next(self._numbers), MPI.Status()
+        self._unfinished[number] = into
+        buffer = [into.numpy(), MPI.BYTE]
+        receiving = self._ask(lambda: self._comm.Irecv(buffer, source, tag), f"receiving from rank {source}")
+
+        def wait() -> None:
+            missing = f"nothing from rank {source}, which adds up the same values"
+            self._wait(lambda: receiving.Test(status), missing, _MOVING_NAP)
+            del self._unfinished[number]
+            self._require_length(status.Get_count(MPI.BYTE), into.numel(), source)
+
+        return wait
+
+    def begin_send(self, message: Tensor, to: int, tag: int) -> _Sending:
+        """Begin to send bytes, which must not be written before `finish_send`."""
         if message.numel() > _LONGEST_MESSAGE:
             raise ConfigurationError(
                 f"rank {self.rank}: a message of {message.numel()} bytes; MPI takes {_LONGEST_MESSAGE}: "
@@ -178,7 +212,8 @@ class MpiTransport:
         buffer = [message.numpy(), MPI.BYTE]
         return _Sending(number, self._ask(lambda: self._comm.Isend(buffer, to, tag), f"sending to rank {to}"))
 
-    def _finish_send(self, sending: _Sending, to: int) -> None:
+    def finish_send(self, sending: _Sending, to: int) -> None:
+        """Wait until the memory that is sent may be written again."""
         self._wait(sending.request.Test, f"rank {to} has not taken what it was sent", _MOVING_NAP)
         del self._unfinished[sending.number]
 
@@ -213,6 +248,22 @@ class MpiTransport:
     def _require_open(self) -> None:
         if self._over:
             raise ExchangeError(self._over)
+
+
+class _Neighbours:
+    """Of a ring of all ranks; see `gradsieve_hvd.transport.ring_sum.Neighbours`."""
+
+    def __init__(self, transport: MpiTransport, tag: int) -> None:
+        self._transport, self._tag = transport, tag
+        self._next = (transport.rank + 1) % transport.size
+        self._before = (transport.rank - 1) % transport.size
+
+    def send(self, values: Tensor) -> Wait:
+        sending = self._transport.begin_send(values.view(torch.uint8), self._next, self._tag)
+        return lambda: self._transport.finish_send(sending, self._next)
+
+    def receive(self, into: Tensor) -> Wait:
+        return self._transport.begin_receive(into.view(torch.uint8), self._before, self._tag)
 
 
 def _mpi_ends(_comm: MPI.Comm, _keyval: int, transport: weakref.ref[MpiTransport]) -> None:

@@ -21,9 +21,10 @@ from gradsieve_hvd.exchange import (
     RingExchange,
     ScatterExchange,
 )
-from gradsieve_hvd.transport.base import AllReducing, Transport, begin_allgather
+from gradsieve_hvd.transport.base import AllReducing, BeginningSums, Transport, begin_allgather
 from gradsieve_hvd.transport.choose import choose_transport
 from gradsieve_hvd.transport.horovod_allgather import HorovodMessages
+from gradsieve_hvd.transport.ring_sum import AT_ONCE_ELEMENTS
 from gradsieve_hvd.transport.threads import run_ranks
 
 ELEMENTS = 20_000
@@ -50,6 +51,23 @@ def assert_as_over_threads(transport: Transport) -> None:
             assert torch.equal(ours.rejected.dense(), theirs.rejected.dense())
     assert_dense_as_over_threads(transport)
     assert_allgathers_go_side_by_side(transport)
+    if isinstance(transport, BeginningSums):
+        assert_sums_go_side_by_side(transport)
+
+
+def assert_sums_go_side_by_side(transport: Any) -> None:
+    sizes = (0, 1, 7, AT_ONCE_ELEMENTS, AT_ONCE_ELEMENTS + 1, 300_001, 1_000_000)
+
+    def given(channel: int, rank: int) -> torch.Tensor:
+        noise = torch.Generator().manual_seed(31 * channel + rank)
+        return torch.randint(-1000, 1000, (sizes[channel],), generator=noise).float()
+
+    own, ranks = transport.rank, range(transport.size)
+    values = [given(channel, own) for channel in range(len(sizes))]
+    begun = [transport.begin_allreduce(each, channel) for channel, each in enumerate(values)]
+    for channel, finish in enumerate(begun):
+        assert torch.equal(finish(), sum(given(channel, rank) for rank in ranks))
+        assert torch.equal(values[channel], given(channel, own))
 
 
 def assert_allgathers_go_side_by_side(transport: Transport) -> None:
@@ -74,7 +92,7 @@ def assert_dense_as_over_threads(transport: Transport) -> None:
         return [exchange.exchange(bucket, other) for exchange in exchanges]
 
     for ours, theirs in zip(work(transport), run_ranks(transport.size, work)[transport.rank], strict=True):
-        if isinstance(transport, AllReducing):  # in an order of its own
+        if isinstance(transport, AllReducing | BeginningSums):  # in an order of its own
             assert torch.allclose(ours.total, theirs.total, atol=1e-4)
         else:
             assert torch.equal(ours.total, theirs.total)
