@@ -55,14 +55,17 @@ def fitted(points: Iterable[Point], before: LinkFit) -> LinkFit:
     """Return what explains the points best; what they do not tell stays as it was ``before``.
 
     1. Points of about the same size and as many rounds count as one, their median: so outliers do not count.
-    2. For every size, suppose that what is no larger passed within a burst: it tells the start-up time.
+    2. For every size, suppose that what is no larger passed within a burst: it tells the start-up time, as
+       do exchanges without a byte in any case.
     3. A line through what is larger tells the bandwidth, the median of slopes between sizes that lie apart
        (Theil and Sen's), and where it begins the burst. Sizes that do not lie apart leave the burst alone.
     4. What takes hardly longer than an empty message bounds the bandwidth from below.
     5. Take the supposition with the least sum of relative errors; of equals, the nearest to ``before``.
     """
     sizes = _medians(points)
-    suppositions = [_supposing(sizes[:number], sizes[number:], before) for number in range(len(sizes) + 1)]
+    empty = sum(point.sent <= 0 for point in sizes)
+    numbers = range(empty, len(sizes) + 1)
+    suppositions = [_supposing(sizes[:number], sizes[number:], before) for number in numbers]
     return min(suppositions, key=lambda fit: _error(fit, sizes) + _CAUTION * _distance(fit, before))
 
 
@@ -72,10 +75,11 @@ def _medians(points: Iterable[Point]) -> list[Point]:
     for point in points:
         size = round(math.log(max(point.sent, 1.0), _ALIKE))
         alike.setdefault((size, point.rounds), []).append(point)
-    return [
+    medians = [
         Point(median(each.sent for each in group), group[0].rounds, median(each.seconds for each in group))
-        for _, group in sorted(alike.items())
+        for group in alike.values()
     ]
+    return sorted(medians, key=lambda point: (point.sent, point.rounds))
 
 
 def _supposing(within: Sequence[Point], above: Sequence[Point], before: LinkFit) -> LinkFit:

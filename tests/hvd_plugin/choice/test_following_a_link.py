@@ -1,9 +1,10 @@
 """Estimates follow a link that changes; slow ranks, bursts and single outliers do not move them."""
 
+import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated_link import MBIT, SimulatedLink
 
@@ -172,6 +173,24 @@ def test_a_steady_link_is_found_out_with_its_burst(mbit, start_up, burst):
     assert found.start_up == pytest.approx(start_up, rel=1e-3)
     assert found.per_byte == pytest.approx(link.per_byte, rel=1e-3)
     assert found.burst == pytest.approx(burst, abs=1e-3 * sizes[-1])
+
+
+SENT = st.integers(0, 10**9) | st.sampled_from([0, 1, 950, 951, 1000, 1001])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.builds(Point, SENT, st.integers(1, 14), st.floats(1e-9, 1e3)), min_size=1, max_size=24),
+    st.builds(LinkFit, st.floats(1e-9, 10), st.floats(1e-12, 1e-3), SENT.map(float)),
+)
+@example([Point(0, 1, 1.0)], LinkFit(1.0, 3e-4, 5e8))
+@example([Point(0, 1, 1.0), Point(0, 2, 1.0)], LinkFit(1.0, 8e-4, 3e8))
+@example([Point(1001, 1, 2.0), Point(950, 6, 1.0)], LinkFit(1e-9, 1e-3, 950.0))
+def test_whatever_was_measured_a_fit_is_a_link(points, before):
+    found = fitted(points, before)
+    assert found.start_up > 0
+    assert 0 < found.per_byte < math.inf
+    assert found.burst >= 0
 
 
 @given(st.lists(st.floats(0.01, 100.0), min_size=2, max_size=2))
