@@ -12,7 +12,7 @@ from real_ranks import run_alone
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (
     "README.md",
-    *(f"docs/{name}.md" for name in ("ddp", "horovod", "methods", "optimizer", "state")),
+    *(f"docs/{name}.md" for name in ("ddp", "horovod", "methods", "optimizer", "state", "trainers")),
 )
 # Each document has names and a folder of its own; the ranks, which take seconds to start, are the same.
 ONE_AFTER_THE_OTHER = """
