@@ -84,7 +84,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             "local": every rank steps by itself, and all exchange what has become of their weights. "bsp",
             "asp", "ssp", "dssp", "dasp": steps push gradients to a parameter server in the ranks, which makes
             updates when the mode says; see `gradsieve_hvd.optimizer.served.methods.ServedMethods`.
-        mode_settings: of the mode. "local": see `gradsieve_hvd.optimizer.local.local`.
+        mode_settings: of the mode. "local": see `gradsieve_hvd.optimizer.local.local`. Modes with a parameter
+            server: ``server_ranks``, see `gradsieve_hvd.optimizer.served.mode.served`.
 
     Raises:
         ConfigurationError: a setting is not allowed, parameters are not named, the optimizer steps with a

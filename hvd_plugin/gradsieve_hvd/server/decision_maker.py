@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .events import (
     Continue,
@@ -46,14 +46,15 @@ class DecisionMaker:
 
     Args:
         mode: what decides. workers: P. now: when the workers began their first batch, which all may compute.
+        shards: the ranks that keep something, and are given orders.
 
     wake_at: when to call `wake`, if it is told nothing before; None for never. missed: how many gradients
     were applied, by the number of releases that each had missed. discarded: pushes that never are.
     """
 
-    def __init__(self, mode: Mode, workers: int, now: float) -> None:
+    def __init__(self, mode: Mode, workers: int, now: float, shards: Iterable[int]) -> None:
         self._mode, self._table = mode, NodeTable(workers)
-        self._everyone = range(workers)
+        self._everyone, self._shards = range(workers), sorted(shards)
         self._samples: dict[int, int] = {}  # by push that waits for a release
         self._released_samples = 0
         self._hyperparameters: Hyperparameters = []
@@ -79,7 +80,7 @@ class DecisionMaker:
                 return [*self._turn(Left(now, rank)), *self._ending()]
             case AskWeights(with_state=with_state):
                 send = Send((rank,), (self._table.nodes[rank].version,), with_state=with_state)
-                return [(self._everyone, _orders([send])), ([rank], self._answer(self.version, 1.0))]
+                return [(self._shards, _orders([send])), ([rank], self._answer(self.version, 1.0))]
         raise TypeError(type(letter).__name__)
 
     def wake(self, now: float) -> Outgoing:
@@ -115,7 +116,7 @@ class DecisionMaker:
                     self.wake_at = time
         if fresh:
             orders.append(Send(tuple(fresh), tuple(bases[rank] for rank in fresh)))
-        return [*([(self._everyone, _orders(orders))] if orders else []), *answers]
+        return [*([(self._shards, _orders(orders))] if orders else []), *answers]
 
     def _count(self, contributions: Sequence[Contribution], pending: dict[int, Pushed], version: int) -> None:
         for each in contributions:
@@ -132,7 +133,7 @@ class DecisionMaker:
             return []
         everyone, bases = tuple(self._everyone), tuple(node.version for node in self._table.nodes)
         stop = Stop(version=self.version, samples=self._released_samples)
-        return [(everyone, _orders([Send(everyone, bases, last=True)])), (everyone, stop)]
+        return [(self._shards, _orders([Send(everyone, bases, last=True)])), (everyone, stop)]
 
 
 def _orders(orders: Sequence[Order]) -> Orders:

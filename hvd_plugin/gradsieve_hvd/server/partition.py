@@ -13,15 +13,15 @@ class Partition:
     owner: tuple[int, ...]
 
     @classmethod
-    def balanced(cls, sizes: Sequence[int], ranks: int) -> Partition:
+    def balanced(cls, sizes: Sequence[int], ranks: Sequence[int]) -> Partition:
         """Return the partition of tensors of ``sizes`` bytes among ``ranks``.
 
         Largest first, each to the rank that has least (the first of several): at most 4/3 of the best
         possible load, or one tensor that is larger than that.
         """
-        load, owner = [0] * ranks, [0] * len(sizes)
+        load, owner = dict.fromkeys(ranks, 0), [0] * len(sizes)
         for number in sorted(range(len(sizes)), key=lambda each: (-sizes[each], each)):
-            owner[number] = min(range(ranks), key=lambda rank: (load[rank], rank))
+            owner[number] = min(ranks, key=lambda rank: (load[rank], rank))
             load[owner[number]] += sizes[number]
         return cls(tuple(owner))
 

@@ -91,8 +91,6 @@ class Shard:
                     yield from self._sent(send)
 
     def _can(self, order: Order) -> bool:
-        if not self._copies:
-            return True
         match order:
             case MakeVersion():
                 return all(each.number in self._pushes for each in order.contributions)
@@ -112,8 +110,7 @@ class Shard:
         before = {
             number: kept.detach().clone() for number, kept in self._copies.items() if kept.grad is not None
         }
-        if self._copies:
-            self._optimizer.step()
+        self._optimizer.step()
         for number, weights in before.items():
             self._changes[number].note(release.version, weights, self._copies[number].detach())
         self.version = release.version

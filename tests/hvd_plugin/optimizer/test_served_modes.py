@@ -343,6 +343,7 @@ def test_real_ranks_end_together_and_are_told_of_nan(hvd: Any) -> None:
 
 
 def made(hvd: Any, model: nn.Module, transport: Any, mode: str) -> Any:
+    keep = [hvd.size() - 1] if mode == "ssp" else None
     return gradsieve_hvd.DistributedOptimizer(
-        adamw(model), model.named_parameters(), laplace(), mode=mode, transport=transport
+        adamw(model), model.named_parameters(), laplace(), mode=mode, transport=transport, server_ranks=keep
     )

@@ -36,7 +36,7 @@ def answers(outgoing):
 
 
 def test_a_release_is_ordered_before_the_weights_that_come_of_it_are_sent():
-    maker = DecisionMaker(MODES["synchronous"], 2, now=0.0)
+    maker = DecisionMaker(MODES["synchronous"], 2, now=0.0, shards=[0, 1])
     assert maker.hear(0, push(0, hyperparameters=RATES), 1.0) == []
     outgoing = maker.hear(1, push(1), 1.5)
     release = MakeVersion(1, (Contribution(0), Contribution(1)), RATES)
@@ -48,14 +48,14 @@ def test_a_release_is_ordered_before_the_weights_that_come_of_it_are_sent():
 
 
 def test_hyperparameters_are_those_of_rank_0s_last_push():
-    maker = DecisionMaker(MODES["asp"], 2, now=0.0)
+    maker = DecisionMaker(MODES["asp"], 2, now=0.0, shards=[0, 1])
     maker.hear(0, push(0, hyperparameters=RATES), 1.0)
     (release, _) = orders(maker.hear(1, push(1), 1.1))
     assert release.hyperparameters == RATES
 
 
 def test_staleness_is_the_mean_of_missed_releases():
-    maker = DecisionMaker(MODES["asp"], 2, now=0.0)
+    maker = DecisionMaker(MODES["asp"], 2, now=0.0, shards=[0, 1])
     maker.hear(0, push(0), 1.0)
     outgoing = maker.hear(1, push(1), 1.1)
     assert answers(outgoing)[1].staleness == 0.5
@@ -63,14 +63,14 @@ def test_staleness_is_the_mean_of_missed_releases():
 
 
 def test_who_asks_for_weights_gets_the_newest_and_changes_nothing_else():
-    maker = DecisionMaker(MODES["asp"], 2, now=0.0)
+    maker = DecisionMaker(MODES["asp"], 2, now=0.0, shards=[0, 1])
     maker.hear(0, push(0), 1.0)
     assert orders(maker.hear(1, AskWeights(), 1.1)) == [Send((1,), (0,))]
     assert orders(maker.hear(1, push(1), 1.2))[0].version == 2
 
 
 def test_the_last_to_leave_has_everybody_sent_the_last_version():
-    maker = DecisionMaker(MODES["synchronous"], 2, now=0.0)
+    maker = DecisionMaker(MODES["synchronous"], 2, now=0.0, shards=[0, 1])
     maker.hear(0, push(0), 1.0)
     first = maker.hear(1, Leave(), 1.1)  # nobody is waited for any more
     assert [each.version for each in orders(first) if isinstance(each, MakeVersion)] == [1]
@@ -80,7 +80,7 @@ def test_the_last_to_leave_has_everybody_sent_the_last_version():
 
 
 def test_it_asks_to_be_woken_when_time_alone_may_decide():
-    maker = DecisionMaker(MODES["dasp"], 2, now=0.0)
+    maker = DecisionMaker(MODES["dasp"], 2, now=0.0, shards=[0, 1])
     for number in range(8):
         maker.hear(0, push(2 * number, number), number + 0.9)
         maker.hear(1, push(2 * number + 1, number), number + 1.0)

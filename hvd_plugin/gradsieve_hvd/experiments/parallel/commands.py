@@ -62,6 +62,10 @@ _PLAIN_WIDTH = 150  # of a log file
     type=click.FloatRange(0, 1, min_open=True),
     help="Of gradients; 1 sends them whole. local has its own.",
 )
+@click.option(
+    "--server-ranks",
+    help="Those that keep weights in modes with a parameter server, separated by commas.  [default: all]",
+)
 @click.option("--seeds", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option(
@@ -80,8 +84,8 @@ _PLAIN_WIDTH = 150  # of a log file
 )
 def bench_modes(
     task: str, ranks: int, slow: str, link: str, modes: str, until: float, seconds: float,
-    judge_seconds: float, density: float, seeds: int, first_seed: int, rates_file: Path | None,
-    timeout: float | None, file: Path | None,
+    judge_seconds: float, density: float, server_ranks: str | None, seeds: int, first_seed: int,
+    rates_file: Path | None, timeout: float | None, file: Path | None,
 ) -> None:  # fmt: skip
     """Train in every parallel mode on ranks of which some are slow, and compare the seconds to a target.
 
@@ -94,7 +98,7 @@ def bench_modes(
     plan = ModesPlan(
         link=format_rate(parse_rate(link)), task=task, density=density, rows="",
         slow=tuple(map(str, stragglers)), trainings=(), until=until, budget_seconds=seconds,
-        judge_seconds=judge_seconds,
+        judge_seconds=judge_seconds, server_ranks=_ranks(server_ranks, ranks),
     )  # fmt: skip
     where = worker.conditions(plan, ranks)
     finished = [row for row in _measured_at(where, results.rows) if row["mode"] != ALONE]
@@ -117,7 +121,7 @@ def bench_modes(
 
 
 def _measured_at(where: Row, rows: list[Row]) -> list[Row]:
-    return [row for row in rows if all(row[name] == where[name] for name in where)]
+    return [row for row in rows if all(row.get(name) == where[name] for name in where)]
 
 
 def _trainings(mode: str, seed: int, settings: Setting | list[Setting]) -> Iterator[Training]:
@@ -130,6 +134,15 @@ def _is_of(row: Row, training: Training) -> bool:
     mode, seed, rate, momentum = training
     same = row["mode"] == mode and row["seed"] == seed
     return same and rate in (None, row["learning_rate"]) and momentum in (None, row["momentum"])
+
+
+def _ranks(text: str | None, ranks: int) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    numbers = text.split(",")
+    if wrong := [each for each in numbers if not (each.isdecimal() and int(each) < ranks)]:
+        raise ConfigurationError(f"--server-ranks: {', '.join(wrong)} not among the ranks 0 to {ranks - 1}")
+    return tuple(sorted(set(map(int, numbers))))
 
 
 def _known(modes: str) -> list[str]:

@@ -15,7 +15,8 @@ class ModesPlan(Plan):
 
     slow: as in rows. trainings: mode, seed, learning rate and momentum (None for the task's own) of each.
     until: the loss or accuracy on held-out data that is the target. budget_seconds: of each training.
-    judge_seconds: from one copy of the weights that is judged to the next.
+    judge_seconds: from one copy of the weights that is judged to the next. server_ranks: that keep weights in
+    modes with a parameter server; None for all.
     """
 
     slow: tuple[str, ...]
@@ -23,3 +24,4 @@ class ModesPlan(Plan):
     until: float
     budget_seconds: float
     judge_seconds: float
+    server_ranks: tuple[int, ...] | None

@@ -38,6 +38,8 @@ def modes_table(rows: Sequence[Row]) -> Table:
         f"{first['task']}, {first['ranks']} ranks, slow: {slow}, link {first['link']}, density "
         f"{first['density']:g}, {first['metric']} {first['until']:g}"
     )
+    if first.get("server_ranks"):
+        title += f", weights kept by ranks {', '.join(map(str, first['server_ranks']))}"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("mode", no_wrap=True)
     for column in _COLUMNS:

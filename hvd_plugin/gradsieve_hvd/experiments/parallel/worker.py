@@ -104,6 +104,8 @@ class _Training:
             own["exchange"] = "dense"
         else:
             own["compression"] = gradsieve_hvd.Compression.laplace(density=self._plan.density)
+        if self._mode in SERVED:
+            own["server_ranks"] = self._plan.server_ranks
         return gradsieve_hvd.DistributedOptimizer(plain, self._model.named_parameters(), **own)
 
     def _losses(self, optimizer: Any) -> Iterator[tuple[Tensor, int]]:
@@ -178,6 +180,7 @@ def conditions(plan: ModesPlan, ranks: int) -> Row:
         "link": plan.link,
         "slow": list(plan.slow),
         "density": plan.density,
+        "server_ranks": None if plan.server_ranks is None else list(plan.server_ranks),
     }
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.compression_argument import settings_from
 from gradsieve_hvd.engine.settings import Settings
@@ -25,31 +26,51 @@ POLICIES: Mapping[str, str] = MappingProxyType(
 """Of each mode, its name in `gradsieve_hvd.server.modes.MODES`."""
 
 
-def served(mode: str, request: Request) -> Any:
+def served(mode: str, request: Request, *, server_ranks: Collection[int] | None = None) -> Any:
     """Return an optimizer whose steps push gradients to a parameter server; see `ServedMethods`.
 
+    Args:
+        mode: its name.
+        request: what users asked for.
+        server_ranks: those whose server threads keep and update weights; None for all. Everybody waits for
+            every one of them, so leave out those that are slow. Rank 0 orders releases in any case.
+
     Raises:
-        ConfigurationError: a setting is not allowed in these modes.
+        ConfigurationError: a setting is not allowed in these modes, or ``server_ranks`` are not ranks.
     """
     settings = _settings(mode, request)
     ranks = request.ranks(settings.timeout_seconds)
     if isinstance(ranks, ElasticRanks):
         raise ConfigurationError(f"mode={mode!r} does not go with hvd.elastic: ranks must stay")
+    shards = _shards(server_ranks, ranks.size)
     methods = with_methods(type(request.optimizer), ServedMethods, METHODS)
     made = sharing_all_with(request.optimizer, methods, METHODS)
     compared = {
         "mode": mode,
         "exchange": request.exchange,
         "optimizer": type(request.optimizer).__name__,
+        "server_ranks": ", ".join(map(str, shards)),
     }
     made.training = ServedTraining(
-        request.optimizer, request.named, settings, ranks, POLICIES[mode], compared
+        request.optimizer, request.named, settings, ranks, POLICIES[mode], shards, compared
     )
     return made
 
 
 SERVED = MappingProxyType({mode: partial(served, mode) for mode in POLICIES})
 """What makes an optimizer of each mode."""
+
+
+def _shards(chosen: Collection[int] | None, size: int) -> list[int]:
+    """Return the ranks that keep weights, increasing, of ``size`` ranks."""
+    if chosen is None:
+        return list(range(size))
+    known = isinstance(chosen, Collection) and all(is_count(each, 0) and each < size for each in chosen)
+    if not known or not chosen:
+        raise ConfigurationError(
+            f"server_ranks={chosen!r}: expected one or more of the ranks 0 to {size - 1}, such as [0]"
+        )
+    return sorted(set(chosen))
 
 
 def _settings(mode: str, request: Request) -> Settings:

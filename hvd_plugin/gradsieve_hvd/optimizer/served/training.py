@@ -69,6 +69,7 @@ class ServedTraining:
         settings: the user's.
         transport: to the other ranks, for this object alone; it carries letters.
         mode: a name in `gradsieve_hvd.server.modes.MODES`.
+        shards: the ranks that may keep weights.
         compared: what else must be equal on all ranks, JSON-able: "mode" as users call it, "exchange" among
             it.
 
@@ -82,11 +83,12 @@ class ServedTraining:
         settings: Settings,
         transport: Transport,
         mode: str,
+        shards: Sequence[int],
         compared: dict[str, str],
     ) -> None:
         self._optimizer, self._settings, self._transport = optimizer, settings, transport
         self._named = sorted(named, key=lambda each: each[0])
-        self._mode, self._compared = mode, compared
+        self._mode, self._shards, self._compared = mode, shards, compared
         self._mailing = require_mailing(transport)
         whole = Compression.topk(min_elements=sys.maxsize)
         self.gradients = ServedGradients(
@@ -225,14 +227,15 @@ class ServedTraining:
         compare_settings(said, None, messages, timeout)
         self._compare_weights(messages)
         sizes = [p.numel() * p.element_size() for _, p in self._named]
-        partition = Partition.balanced(sizes, transport.size)
+        partition = Partition.balanced(sizes, self._shards)
         kept = partition.of_shard(transport.rank)
         self._optimizer.state, self._optimizer.param_groups = groups.state, groups.param_groups
         optimizer, copies = shard_of(self._optimizer, [p for _, p in self._named], kept)
         names = {number: self._named[number][0] for number in kept}
         shard = Shard(copies, names, optimizer, transport.size)
-        decides = transport.rank == 0
-        maker = DecisionMaker(MODES[self._mode], transport.size, self._began) if decides else None
+        maker = None
+        if transport.rank == 0:
+            maker = DecisionMaker(MODES[self._mode], transport.size, self._began, partition.shards)
         self._server = ServerThread(self._mailing.open_mail(), shard, maker, partition.shards, timeout)
         self._worker = Worker(self._server, partition, timeout)
         return self._worker
