@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from gradsieve import Compression, Decision, LayerCompressor, SparseGradient
+from gradsieve import Compression, Decision, LayerCompressor, Payload, Refusal, SparseGradient
 from gradsieve_hvd.server.events import Contribution
+from gradsieve_hvd.server.release import Given, combine
 
 from .perceptron import Array
 
@@ -33,23 +34,23 @@ class Weights:
         self._workers = workers
 
     def release(self, contributions: Sequence[Contribution], gradients: dict[int, Array]) -> None:
-        """Step by (1/P) · Σ weight · gradient; gated entries that oppose the others' sum are left out.
+        """Step by (1/P) of what a real shard makes of the gradients; see `combine`.
 
         gradients: [S, N] by number of the push; those of the contributions are taken out.
         """
-        fresh: Array = np.zeros_like(self.values_SN)
-        for each in contributions:
-            if not each.gated:
-                fresh += np.float32(each.weight) * gradients.pop(each.number)
-        total = fresh.copy()
-        for each in contributions:
-            if each.gated:
-                gradient = gradients.pop(each.number)
-                total += np.where(gradient * fresh < 0, np.float32(0), np.float32(each.weight) * gradient)
+        given = [Given(_whole(gradients.pop(each.number)), each.weight, each.gated) for each in contributions]
+        # The rule looks at each entry by itself: all settings are one long tensor to it.
+        total_SN: Array = combine(given, self.values_SN.size).applied.numpy().reshape(self.values_SN.shape)
         self._velocity_SN *= self._momenta
-        self._velocity_SN += total / np.float32(self._workers)
+        self._velocity_SN += total_SN / np.float32(self._workers)
         # A new array: workers go on with the one they were sent.
         self.values_SN = self.values_SN - self._rates * self._velocity_SN
+
+
+def _whole(gradient_SN: Array) -> Payload:
+    """Return what a push with every entry arrives as; memory is shared."""
+    values = torch.from_numpy(gradient_SN.reshape(-1))
+    return Payload(values.numel(), epoch=0, refusal=Refusal.NONE, indices=None, values=values)
 
 
 class Compressors:
