@@ -12,6 +12,7 @@ import numpy as np
 from gradsieve.kernels.jit import compiled
 
 Array = Any  # numpy arrays to the caller; the signatures say which
+_SIGN_OFF, _INFINITY = 0x7FFFFFFF, 0x7F800000  # see `gradsieve.kernels.magnitude`
 _NEARLY_NOTHING = 1e-6  # of a column's norm; rounding leaves some 1e-7 of one that depends on the others
 
 
@@ -43,15 +44,38 @@ def orthogonalise(columns: Array) -> None:
             column[index] = np.float32(column[index] / norm) if keeps else np.float32(0)
 
 
-@compiled("void(float32[:, ::1], float32[:, ::1], float32[::1])")
-def multiply(left: Array, right: Array, out: Array) -> None:
-    """Write the product of two factors, fp32 [R, N] and [R, M], to ``out``: fp32 [N * M], row by row."""
+@compiled("boolean(float32[:, ::1], float32[:, ::1], float32[::1], float32, float32[::1], float32[::1])")
+def approximate(
+    left: Array, right: Array, given: Array, ranks: float, product: Array, missing: Array
+) -> bool:
+    """Write the product of two factors, and what a rank's share of it leaves of what this rank has given; one
+    pass over memory, row by row, as a row stays in the cache. Returns whether the product is finite.
+
+    Args:
+        left: fp32 [R, N].
+        right: fp32 [R, M].
+        given: fp32 [N * M].
+        ranks: that share the product.
+        product: fp32 [N * M], overwritten.
+        missing: fp32 [N * M], overwritten with ``given`` - ``product`` / ``ranks``.
+    """
     columns = right.shape[1]
+    patterns = product.view(np.int32)
+    finite = True
     for row in range(left.shape[1]):
-        start = row * columns
+        start, stop = row * columns, (row + 1) * columns
+        # Slices, and a loop for each purpose, are what the compiler turns into vector instructions.
+        out, own, rest = product[start:stop], given[start:stop], missing[start:stop]
         for column in range(columns):
-            out[start + column] = left[0, row] * right[0, column]
+            out[column] = left[0, row] * right[0, column]
         for number in range(1, left.shape[0]):
             factor = left[number, row]
             for column in range(columns):
-                out[start + column] += factor * right[number, column]
+                out[column] += factor * right[number, column]
+        for column in range(columns):
+            rest[column] = own[column] - out[column] / ranks
+        bits, largest = patterns[start:stop], np.int32(0)
+        for column in range(columns):
+            largest = max(largest, bits[column] & np.int32(_SIGN_OFF))
+        finite &= largest < np.int32(_INFINITY)
+    return finite

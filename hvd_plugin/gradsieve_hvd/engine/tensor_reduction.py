@@ -162,7 +162,7 @@ class TensorReduction:
         rejected: Tensor | None,
         gradient: Tensor,
     ) -> None:
-        """Overwrite ``gradient`` as `end_sum` does, from the sum ``total`` (fp32 [N], mutated).
+        """Overwrite ``gradient`` as `end_sum` does, from the sum ``total`` (fp32 [N], may be mutated).
 
         rejected: fp32 [N], the new residual; None for nothing.
         """
@@ -172,7 +172,11 @@ class TensorReduction:
             layer.whole.end(None if rejected is None else rejected.to(gradient.device))
             state.held = state.frozen and not bool(total.any())
             divisor = self._reducer.messages.size if self._reducer.averages else 1
-            gradient.copy_(total.mul_(state.scale / divisor).view(gradient.shape))
+            mean, factor = total.view(gradient.shape), state.scale / divisor
+            if mean.device == gradient.device:
+                torch.mul(mean, factor, out=gradient)
+            else:
+                gradient.copy_(mean.mul_(factor))
             if not all_finite(gradient):
                 self._reducer.nonfinite.add_overflow(state.name, gradient)
             self._reducer.clipping_watch.exchanged(state, gradient)

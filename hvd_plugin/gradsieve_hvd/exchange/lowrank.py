@@ -13,7 +13,6 @@ from torch import Tensor
 
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels import low_rank
-from gradsieve.kernels.magnitude import all_finite
 from gradsieve_hvd.transport.base import Transport
 
 from .dense import DenseExchange, Reduced, refused_bucket
@@ -76,7 +75,7 @@ class LowRankExchange:
             raise ConfigurationError(
                 f"lowrank: the bucket has {gradient.numel()} elements, its shapes have {self._elements}"
             )
-        refuse = refuse or not all_finite(gradient)
+        # Nobody looks whether it is finite: P and the others, which are summed, are not if it is not.
         matrices = [part.of(gradient).view(part.rows, part.columns) for part in self._matrices]
         lefts = [factor @ matrix.T for factor, matrix in zip(self._factors, matrices, strict=True)]
         pieces = [*lefts, *(part.of(gradient) for part in self._as_they_are)]
@@ -90,17 +89,14 @@ class LowRankExchange:
         summed_rights = self._summed("factor Q", rights, transport, refuse)
         if summed_rights is None:
             return refused_bucket(self._elements)
-        total = self._total(lefts, summed_rights, others)
-        if not all_finite(total):
-            return refused_bucket(self._elements)
+        reduced = self._approximated(gradient, lefts, summed_rights, others, transport.size)
+        if reduced.refused:
+            return reduced
         self._factors = [
             torch.where(right.any(1, keepdim=True), right, first)
             for right, first in zip(summed_rights, self._first, strict=True)
         ]
-        rejected = torch.zeros_like(gradient)
-        for part in self._matrices:
-            torch.sub(part.of(gradient), part.of(total) / transport.size, out=part.of(rejected))
-        return Reduced(total, rejected)
+        return reduced
 
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"factors": [fp32 [R, m] ...]}``, copies: the Q of each matrix."""
@@ -119,13 +115,23 @@ class LowRankExchange:
             raise ConfigurationError(f"state of lowrank: field 'factors': found {found}, expected {wanted}")
         self._factors = [factor.to("cpu", torch.float32, copy=True) for factor in factors or ()]
 
-    def _total(self, lefts: list[Tensor], rights: list[Tensor], others: list[Tensor]) -> Tensor:
-        total = torch.empty(self._elements, dtype=torch.float32, device="cpu")
+    def _approximated(
+        self,
+        gradient: Tensor,
+        lefts: Sequence[Tensor],
+        rights: Sequence[Tensor],
+        others: Sequence[Tensor],
+        ranks: int,
+    ) -> Reduced:
+        total, rejected = torch.empty_like(gradient), torch.empty_like(gradient)
         for part, left, right in zip(self._matrices, lefts, rights, strict=True):
-            low_rank.multiply(left.numpy(), right.numpy(), part.of(total).numpy())
+            given, product, missing = (part.of(each).numpy() for each in (gradient, total, rejected))
+            if not low_rank.approximate(left.numpy(), right.numpy(), given, ranks, product, missing):
+                return refused_bucket(self._elements)
         for part, other in zip(self._as_they_are, others, strict=True):
             part.of(total).copy_(other)
-        return total
+            part.of(rejected).zero_()
+        return Reduced(total, rejected)
 
     def _summed(
         self, name: str, pieces: Sequence[Tensor], transport: Transport, refuse: bool

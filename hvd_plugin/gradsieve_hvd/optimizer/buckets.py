@@ -154,12 +154,17 @@ class FactoredBucket:
         self.sizes = {each: math.prod(shape) for each, shape in shapes.items()}
         self._exchange = LowRankExchange([*shapes.values()], rank)
         self._first: list[Tensor] = self._exchange.state_dict()["factors"]
+        self._flat: Tensor | None = None
         self._parts: dict[str, Tensor] = {}
         self._factors: dict[str, Tensor | None] = {}
 
     def put(self, name: str, part: Tensor, factor: Tensor | None) -> None:
         """Add a tensor's gradient (fp32 [N], copied) and the factor that its last exchange left, if any."""
-        self._parts[name] = part.to("cpu", copy=True)
+        if self._flat is None:
+            self._flat = torch.empty(sum(self.sizes.values()), dtype=torch.float32, device="cpu")
+            own = self._flat.split(list(self.sizes.values()))
+            self._places = dict(zip(self.sizes, own, strict=True))
+        self._parts[name] = self._places[name].copy_(part)
         self._factors[name] = factor
 
     @property
@@ -169,13 +174,14 @@ class FactoredBucket:
 
     def begun(self, ready_seconds: float) -> Begun[Reduced]:  # noqa: ARG002 - no frame
         """Return what begins the exchange, all of which waits, and forget the gradients."""
-        parts, self._parts = self._parts, {}
+        self._parts = {}
         known = [self._factors[name] for name in self.sizes]
         factors = [first if own is None else own for own, first in zip(known, self._first, strict=True)]
 
         def exchange(transport: Transport) -> Reduced:
+            assert self._flat is not None, "the bucket is full"
             self._exchange.load_state_dict({"factors": factors})
-            return self._exchange.exchange(torch.cat([parts[name] for name in self.sizes]), transport)
+            return self._exchange.exchange(self._flat, transport)
 
         return lambda transport: partial(exchange, transport)
 
