@@ -1,12 +1,13 @@
 """Trains behind a link that is re-shaped while it does; rank 0 prints what is known after each step, as JSON.
 
-Every rank of ``gradsieve run --link`` runs this: ``python reshaped_link.py 25@1000 25@50 25@1000``, each the
-steps at a rate in Mbit/s.
+Every rank of ``gradsieve run --link`` runs this, with phases as in ``25@1000 25@50 100@1000>75``: steps at
+a rate in Mbit/s, and no more of them once rank 0 knows of so much.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 
@@ -49,9 +50,11 @@ def main(phases: list[str]) -> None:
     )
     inputs = torch.randn(8, ELEMENTS)
     for phase in phases:
-        steps, mbit = map(int, phase.split("@"))
+        steps, mbit = phase.split("@")
+        mbit, _, enough = mbit.partition(">")
+        mbit, enough = int(mbit), float(enough or "inf")
         shape(mbit)
-        for step in range(steps):
+        for step in range(int(steps)):
             began = time.monotonic()
             optimizer.zero_grad()
             model(inputs).square().mean().backward()
@@ -69,6 +72,10 @@ def main(phases: list[str]) -> None:
                     "milliseconds": round((time.monotonic() - began) * 1e3),
                 }
                 print(json.dumps(told), flush=True)
+            if step % 5 == 4 and math.isfinite(enough):
+                mine = optimizer.explain().bytes_per_second or 0.0
+                if hvd.broadcast(torch.tensor(mine * 8e-6), root_rank=0, name="enough") > enough:
+                    break
 
 
 if __name__ == "__main__":
