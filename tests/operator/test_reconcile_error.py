@@ -170,6 +170,7 @@ async def test_what_the_api_server_refuses_for_good_is_said_at_once(server):
     server[READS_SECRETS] << kmock_library.KubernetesError(status=403, reason="Forbidden", message=words)
     async with running() as operator:
         found = await says(server, operator, "ReconcileError", status="True")
+        await until(lambda: events(server, "UnexpectedError") != [])
     assert found["message"] == words
     assert events(server, "UnexpectedError") == [("Warning", words)]
 
