@@ -14,6 +14,7 @@ from .dropin.compressor import adapter_of
 from .engine import checkpoint
 from .engine.reducer import Reducer
 from .engine.statistics import StepStatistics
+from .optimizer.auto_mode import AutoMemory, ModeChanges
 from .optimizer.local import LocalMemory, LocalRounds
 from .optimizer.synchronizer import Synchronizer
 from .transport.messages import Messages
@@ -75,8 +76,10 @@ def reducer_of(optimizer: Any) -> Reducer:
 def restart(optimizer: Any) -> None:
     """Have an optimizer that compresses go on among ranks that may be others than before; all call it."""
     synchronizer, rounds = getattr(optimizer, "synchronizer", None), find_rounds(optimizer)
-    reducer = find_reducer(optimizer)
-    if rounds is not None:
+    reducer, changes = find_reducer(optimizer), find_changes(optimizer)
+    if changes is not None:
+        changes.restart()
+    elif rounds is not None:
         rounds.restart()
     elif isinstance(synchronizer, Synchronizer):
         synchronizer.restart()
@@ -99,6 +102,12 @@ def find_rounds(optimizer: Any) -> LocalRounds | None:
     """Return what gradsieve keeps for an optimizer in mode "local"; None if it is not one."""
     rounds = getattr(optimizer, "local_rounds", None)
     return rounds if isinstance(rounds, LocalRounds) else None
+
+
+def find_changes(optimizer: Any) -> ModeChanges | None:
+    """Return what changes an optimizer's mode; None if nothing does."""
+    changes = getattr(optimizer, "mode_changes", None)
+    return changes if isinstance(changes, ModeChanges) else None
 
 
 class Memory(Protocol):
@@ -152,7 +161,9 @@ class ReducerMemory:
 
 def find_memory(optimizer: Any) -> Memory | None:
     """Return what an optimizer remembers; None if it does not compress."""
-    rounds, reducer = find_rounds(optimizer), find_reducer(optimizer)
+    rounds, reducer, changes = find_rounds(optimizer), find_reducer(optimizer), find_changes(optimizer)
+    if changes is not None:
+        return AutoMemory(changes)
     if rounds is not None:
         return LocalMemory(rounds)
     return None if reducer is None else ReducerMemory(reducer)

@@ -64,6 +64,7 @@ class PlanExchange:
         self._reporter = reporter
         self._host = os.environ.get(contract.HOST) or socket.gethostname()
         self._steps_left = self._interval = 1  # until the next message starts; the same on all ranks
+        self._rounds = 0  # since the last message; with local steps fewer than steps
         self._under_way: Replies | None = None
 
     def after_step(self, step: int, sent: StepStatistics) -> None:
@@ -73,6 +74,20 @@ class PlanExchange:
             ExchangeError: a rank did not answer.
         """
         self.clock.step_taken()
+        self._take_part(step, sent)
+
+    def after_round(self, step: int, sent: StepStatistics, steps: int, waited: float) -> None:
+        """Take part after a round of so many local steps, ``waited`` seconds of it for others; ``sent`` tells
+        of one step's share.
+
+        Raises:
+            ExchangeError: a rank did not answer.
+        """
+        self.clock.round_taken(steps, waited)
+        self._take_part(step, sent)
+
+    def _take_part(self, step: int, sent: StepStatistics) -> None:
+        self._rounds += 1
         if self._reporter is not None:
             self._reporter.step = step
         if self._under_way is not None:
@@ -86,6 +101,7 @@ class PlanExchange:
 
     def _part(self, sent: StepStatistics) -> dict[str, Any]:
         times = self.clock.read()
+        rounds, self._rounds = self._rounds, 0
         part = {
             "host": self._host,
             "seconds": times.seconds,
@@ -95,7 +111,7 @@ class PlanExchange:
             "density": sent.density,
         }
         if self._reporter is not None:
-            steps = steps_to_next(times.seconds, self._interval)
+            steps = steps_to_next(times.seconds * times.steps / max(rounds, 1), self._interval)
             part |= {"plan": dict(self._reporter.plan.fields), "next": steps}
         return part
 

@@ -11,10 +11,13 @@ from gradsieve_hvd.engine.observer import SilentObserver, Submitted
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Means over some steps. seconds: from step to step. wait_seconds: without anything of its own to do."""
+    """Means over some steps. seconds: from step to step. wait_seconds: without anything of its own to do.
+    steps: how many.
+    """
 
     seconds: float
     wait_seconds: float
+    steps: int
 
 
 class StepClock(SilentObserver):
@@ -57,9 +60,15 @@ class StepClock(SilentObserver):
         """The optimizer has stepped."""
         self._steps += 1
 
+    def round_taken(self, steps: int, waited: float) -> None:
+        """The optimizer has made steps by itself, and has then waited for the others."""
+        self._steps += steps
+        self._waited += waited
+
     def read(self) -> StepTimes:
-        """Return the means since the last reading, and begin anew. There must have been a step."""
+        """Return the means since the last reading, and begin anew; without a step as if there was one."""
         now = time.monotonic()
-        times = StepTimes((now - self._began) / self._steps, self._waited / self._steps)
+        steps = max(self._steps, 1)
+        times = StepTimes((now - self._began) / steps, self._waited / steps, steps)
         self._began, self._steps, self._waited = now, 0, 0.0
         return times

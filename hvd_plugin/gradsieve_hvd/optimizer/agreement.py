@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gradsieve import Steering
 from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.settings_check import settings_of
+from gradsieve_hvd.engine.statistics import StepStatistics
 
 if TYPE_CHECKING:
     from gradsieve_hvd.control.plan_exchange import PlanExchange
@@ -21,6 +22,8 @@ class Agreement:
         compresses: whether some gradients are meant to be compressed.
         steering: has the densities of the job's coordinator followed; None if this optimizer does not serve
             all ranks of a job that has one.
+
+    other_steps: that were taken without exchanging gradients.
     """
 
     def __init__(
@@ -29,6 +32,7 @@ class Agreement:
         self._reducer, self._compared, self._compresses = reducer, compared, compresses
         self._steering = steering
         self._control: PlanExchange | None = None
+        self.other_steps = 0
 
     def compare(self, passes: int) -> None:
         """Compare settings, and join the exchange of plans; all ranks call it before their first exchange.
@@ -58,4 +62,10 @@ class Agreement:
     def after_step(self) -> None:
         """A step was taken: report it, and follow the newest plan."""
         if self._control is not None:
-            self._control.after_step(self._reducer.step, self._reducer.counter.last)
+            self._control.after_step(self._reducer.step + self.other_steps, self._reducer.counter.last)
+
+    def after_round(self, sent: StepStatistics, steps: int, waited: float) -> None:
+        """A round of local steps has ended: report it, and follow the newest plan; see `PlanExchange`."""
+        self.other_steps += steps
+        if self._control is not None:
+            self._control.after_round(self._reducer.step + self.other_steps, sent, steps, waited)

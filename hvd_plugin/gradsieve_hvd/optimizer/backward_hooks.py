@@ -30,11 +30,11 @@ class BackwardHooks:
         listener: is told when a gradient is ready.
         passes: backward passes before it is.
 
-    named, passes: as given; both may change between two steps.
+    named, passes: as given; both may change between two steps. paused: whether nobody is told of gradients.
     """
 
     def __init__(self, named: Sequence[tuple[str, Parameter]], listener: Listener, passes: int) -> None:
-        self.named, self.passes = dict(named), passes
+        self.named, self.passes, self.paused = dict(named), passes, False
         self._listener = weakref.ref(listener)
         self._passes_left: dict[str, int] = {}
         self._handles: dict[str, RemovableHandle] = {}
@@ -69,6 +69,8 @@ class BackwardHooks:
         Raises:
             ConfigurationError: more passes than were announced.
         """
+        if self.paused:
+            return
         left = self._passes_left.get(name, self.passes)
         if left <= 0:
             raise ConfigurationError(

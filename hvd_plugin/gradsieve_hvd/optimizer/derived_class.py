@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection
 from typing import Any
 
@@ -16,7 +17,7 @@ def with_methods(plain: type[torch.optim.Optimizer], methods: type, names: Colle
     It says that it is Horovod's: then ``hvd.broadcast_optimizer_state()`` initialises state by the step of
     the class below, rather than by one that would wait for all ranks.
     """
-    own = {name: vars(methods)[name] for name in names}
+    own = {name: inspect.getattr_static(methods, name) for name in names}
     return type(plain.__name__, (plain,), {**own, "__module__": HOROVODS_MODULE})
 
 

@@ -81,10 +81,13 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             (see `choose_transport`), which all of them choose together: here, or under ``hvd.elastic`` in
             the first round, and again in the first one after `TrainingState.restore`.
         mode: when gradients become new weights (docs/modes.md). "synchronous": at every step, all ranks'.
-            "local": every rank steps by itself, and all exchange what has become of their weights. "bsp",
+            "balanced": the same, with batches by measured speed. "local": every rank steps by itself, and all
+            exchange what has become of their weights. "auto": begins as "synchronous", and changes between
+            these three (`gradsieve_hvd.optimizer.auto_mode.methods.AutoMethods`). "bsp",
             "asp", "ssp", "dssp", "dasp": steps push gradients to a parameter server in the ranks, which makes
             updates when the mode says; see `gradsieve_hvd.optimizer.served.methods.ServedMethods`.
-        mode_settings: of the mode. "local": see `gradsieve_hvd.optimizer.local.local`. Modes with a parameter
+        mode_settings: of the mode. "local": see `gradsieve_hvd.optimizer.local.local`; "auto":
+            `gradsieve_hvd.optimizer.auto_mode.auto`. Modes with a parameter
             server: ``server_ranks``, see `gradsieve_hvd.optimizer.served.mode.served`.
 
     Raises:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gradsieve.errors import ConfigurationError
 
+from .auto_mode import auto
 from .balanced import balanced
 from .local import local
 from .request import Request
@@ -16,7 +17,7 @@ from .served import SERVED
 from .synchronous import synchronous
 
 MODES: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {"synchronous": synchronous, "balanced": balanced, "local": local, **SERVED}
+    {"synchronous": synchronous, "balanced": balanced, "local": local, "auto": auto, **SERVED}
 )
 """By name. Each takes a `Request`, and by keyword the settings that are its own."""
 

@@ -70,6 +70,13 @@ class TakenOverMomentum:
             share = buffer.detach().flatten().to(velocity.dtype) / (self._ranks if compressed else 1)
             velocity.load_state_dict({"velocity": share})
 
+    def give_back(self, parameter: Parameter, velocity: Velocity) -> None:
+        """Let the optimizer go on with the momentum that was kept here, where gradients are averaged."""
+        optimizer = self._optimizer()
+        if optimizer is not None:
+            kept = velocity.state_dict()["velocity"].to(parameter.dtype).view(parameter.shape)
+            optimizer.state[parameter]["momentum_buffer"] = kept
+
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Have the optimizer apply what is in ``p.grad``, without momentum and weight decay of its own.

@@ -21,13 +21,11 @@ from gradsieve_hvd.engine.held_clipping import HeldClipping
 from gradsieve_hvd.engine.parameters import ParameterState
 from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.settings import Settings
-from gradsieve_hvd.transport.base import Transport
 
 from .agreement import Agreement
 from .backward_hooks import BackwardHooks
 from .bucket_reduction import BucketReduction
 from .connection import Connection
-from .elastic_ranks import ElasticRanks
 from .insight import Insight
 from .launches import Launches
 from .momentum import TakenOverMomentum
@@ -48,7 +46,7 @@ class Synchronizer:
     Args:
         named: all parameters by name, in the order of their registration.
         settings: the user's.
-        transport: to the other ranks, for this object alone; or ranks of elastic training.
+        connection: with the other ranks.
         path: how gradients travel.
         averages: whether gradients are averaged, rather than summed.
         passes: backward passes before a gradient is ready.
@@ -61,16 +59,17 @@ class Synchronizer:
         steering: has the densities of the job's coordinator followed, if this optimizer serves all ranks of a
             job that has one; else None.
 
-    named: all parameters. joining: who has joined. reducer: the step's state. insight: what is known of
-    rounds. in_round: whether gradients are being exchanged. batches: that rounds have used. balance: weighs
-    gradients by samples; None if they are not.
+    named: all parameters. connection: as given. joining: who has joined. reducer: the step's state.
+    agreement: on settings, and the plan. insight: what is known of rounds. in_round: whether gradients are
+    being exchanged. batches: that rounds have used. balance: weighs gradients by samples; None if they are
+    not.
     """
 
     def __init__(
         self,
         named: Sequence[tuple[str, Parameter]],
         settings: Settings,
-        transport: Transport | ElasticRanks,
+        connection: Connection,
         path: Path,
         *,
         averages: bool,
@@ -85,18 +84,18 @@ class Synchronizer:
         self._path, self._momentum = path, momentum
         self._hooks = BackwardHooks(named, self, passes)
         self.named = self._hooks.named
-        self._connection = Connection(transport, settings.timeout_seconds)
-        self.joining = self._connection.joining
+        self.connection = connection
+        self.joining = connection.joining
         self.reducer = Reducer(
             settings,
             self._hooks.by_name,
-            self._connection.messages,
+            self.connection.messages,
             averages=averages,
             steering=steering,
             new_state=self._new_state,
             holds_when_clipping=True,
         )
-        self._agreement = Agreement(self.reducer, compared, compresses=path.compresses, steering=steering)
+        self.agreement = Agreement(self.reducer, compared, compresses=path.compresses, steering=steering)
         self._plan = BucketPlan(settings.config, path, group_of)
         self._gradients = BucketReduction(
             self.reducer,
@@ -107,10 +106,10 @@ class Synchronizer:
             predivide=predivide,
         )
         self._clock = RoundClock()
-        self._launches = Launches(self._plan, self._gradients, self._connection, self._clock)
+        self._launches = Launches(self._plan, self._gradients, self.connection, self._clock)
         changes = None
         if path.chooses:
-            changes = PathChanges(self._plan, self.reducer, self._connection.submit, self._clock)
+            changes = PathChanges(self._plan, self.reducer, self.connection.submit, self._clock)
         self.insight = Insight(self.reducer, compared["exchange"], self._clock, changes)
         self.in_round = False
         self.batches = BatchCounter(self.reducer.messages.rank, self.reducer.messages.size)
@@ -146,8 +145,8 @@ class Synchronizer:
         self.reducer.restart()
         self._plan.restart()
         self.insight.restart()
-        kept = checkpoint.state_of(self.reducer) if self._connection.elastic else None
-        self._connection.disconnect()
+        kept = checkpoint.state_of(self.reducer) if self.connection.elastic else None
+        self.connection.disconnect()
         self.batches.restart(self.reducer.messages.rank, self.reducer.messages.size)
         if self.balance is not None:
             self.balance.restart()
@@ -190,10 +189,7 @@ class Synchronizer:
         if self.reducer.unapplied:
             self._skip()
         self._hooks.register()
-        self._connection.connect()
-        if not self.reducer.compared:
-            self._agreement.compare(self._hooks.passes)
-            self.insight.agree()
+        self.meet()
         new = [(name, p) for name, p in self._hooks.reduced() if name not in self._plan.names]
         self._plan.extend(expected_order(new))
         if self._momentum is not None:
@@ -203,6 +199,37 @@ class Synchronizer:
         self.reducer.begin_round()
         self.insight.begin_round()
         self.in_round = True
+
+    def meet(self) -> None:
+        """Connect to the ranks and compare settings, unless that was done; all ranks call it together.
+
+        Raises:
+            RankMismatch: the ranks' settings differ.
+        """
+        self.connection.connect()
+        if not self.reducer.compared:
+            self.agreement.compare(self._hooks.passes)
+            self.insight.agree()
+
+    @property
+    def passes(self) -> int:
+        """Backward passes before a gradient is ready."""
+        return self._hooks.passes
+
+    def give_back_momentum(self) -> None:
+        """Let the optimizer have the momentum that is applied here, before it makes steps by itself."""
+        if self._momentum is not None:
+            for state in self.reducer.states.values():
+                if state.velocity is not None:
+                    self._momentum.give_back(state.parameter, state.velocity)
+
+    def pause(self) -> None:
+        """Leave gradients alone until `resume`: between two steps, in which they stay on their rank."""
+        self._hooks.paused = True
+
+    def resume(self) -> None:
+        """Go on with the gradients of the next step."""
+        self._hooks.paused = False
 
     def _skip(self) -> None:
         self.joining.tell(taken=False)
@@ -235,7 +262,7 @@ class Synchronizer:
             for name in missing:
                 self._put(name)
             self._launches.launch_full()
-            self._connection.messages.flush()
+            self.connection.messages.flush()
             self._launches.finish(self.reducer.observers)
             self.joining.counted(self._plan.dense[0].absent)
             self.reducer.uneven = bool(self.joining.absent)
@@ -243,7 +270,7 @@ class Synchronizer:
             self.insight.end_round(self._launches.launched, learns=not self.joining.absent)
             self.batches.took(self._hooks.passes)
             if self.balance is not None:
-                self.balance.end_step(self._connection.messages)
+                self.balance.end_step(self.connection.messages)
         except BaseException:
             self._clock.broken_off()
             self._end_round()
@@ -276,7 +303,7 @@ class Synchronizer:
             self.joining.tell(taken=True)
             self.reducer.commit()
             self.batches.applied()
-            self._agreement.after_step()
+            self.agreement.after_step()
 
     def _end_round(self) -> None:
         self.in_round = False

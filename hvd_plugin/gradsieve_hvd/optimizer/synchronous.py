@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from gradsieve import Steering
 from gradsieve_hvd.engine.compression_argument import settings_from
 from gradsieve_hvd.engine.supported import require_no_double_momentum
 
 from .arguments import group_numbers
+from .connection import Connection
 from .derived_class import sharing_all_with
 from .elastic_ranks import ElasticRanks
 from .methods import METHODS, derived
@@ -27,9 +31,13 @@ def synchronous(request: Request) -> Any:
     return synchronous_as(request, mode="synchronous")
 
 
-def synchronous_as(request: Request, **mode: Any) -> Any:
-    """Return such an optimizer for a mode that builds on it; ``mode``: its name and its settings, which ranks
-    compare, JSON-able.
+def synchronous_as(
+    request: Request, made_of: Callable[[type[torch.optim.Optimizer]], type] = derived, **mode: Any
+) -> Any:
+    """Return such an optimizer for a mode that builds on it.
+
+    made_of: returns the class of the optimizer, derived from the user's. mode: its name and its settings,
+    which ranks compare, JSON-able.
 
     Raises:
         ConfigurationError: a setting is not allowed, or momentum would be applied twice.
@@ -40,14 +48,14 @@ def synchronous_as(request: Request, **mode: Any) -> Any:
     require_no_double_momentum(request.optimizer, settings.config)
     used = request.ranks(settings.timeout_seconds)
     first = used.unconnected() if isinstance(used, ElasticRanks) else used
-    made = sharing_all_with(request.optimizer, derived(type(request.optimizer)), METHODS)
+    made = sharing_all_with(request.optimizer, made_of(type(request.optimizer)), METHODS)
     wants = request.momentum_correction and path.sparse is not None
     takes_over = wants and is_to_be_taken_over(request.optimizer, settings.config, first.rank)
     made.should_synchronize = True
     made.synchronizer = Synchronizer(
         request.named,
         settings,
-        used,
+        Connection(used, settings.timeout_seconds),
         path,
         averages=request.averages,
         passes=request.passes,

@@ -11,7 +11,7 @@ from gradsieve.parameter_names import matching
 from gradsieve_hvd.optimizers import find_memory, restart
 from gradsieve_hvd.training_state import random_state
 
-_OWN_OF_COMPRESSOR = ("rank", "size", "layers", "policy")
+_OWN_OF_COMPRESSOR = ("rank", "size", "layers", "policy", "local")
 
 
 @runtime_checkable

@@ -70,13 +70,7 @@ class LocalMethods(torch.optim.Optimizer):
 
     def explain(self) -> Explanation:
         """Return what is exchanged and when; ``print`` shows it in a line."""
-        rounds = self.local_rounds
-        rules = rounds.rules
-        why = (
-            f"mode='local', {rounds.taken} of {rules.steps} local steps into round {rounds.rounds + 1}; "
-            f"residual_decay {rules.decay:g}, outer_learning_rate {rules.learning_rate:g}"
-        )
-        return Explanation("allgather", rounds=rounds.rounds, why=why)
+        return self.local_rounds.explain()
 
     def stats(self) -> LocalStats:
         """Return what this rank's last round sent, and where its time went."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.optimizer.connection import Connection
 from gradsieve_hvd.optimizer.derived_class import sharing_all_with, with_methods
+from gradsieve_hvd.optimizer.sampling import BatchCounter
 
 from .methods import METHODS, LocalMethods
 from .rounds import LocalRounds
@@ -50,6 +52,7 @@ def local(
     made = sharing_all_with(
         request.optimizer, with_methods(type(request.optimizer), LocalMethods, METHODS), METHODS
     )
-    ranks = request.ranks(settings.timeout_seconds)
-    made.local_rounds = LocalRounds(request.named, settings, rules, ranks, request.passes)
+    connection = Connection(request.ranks(settings.timeout_seconds), settings.timeout_seconds)
+    batches = BatchCounter(connection.messages.rank, connection.messages.size)
+    made.local_rounds = LocalRounds(request.named, settings, rules, connection, request.passes, batches)
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -13,12 +14,12 @@ from gradsieve import SparseGradient
 from gradsieve.bit_hash import bit_hash
 from gradsieve.codec import Label
 from gradsieve.errors import ConfigurationError, NonFiniteGradient, PayloadError, RankMismatch
+from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.settings_check import compare_settings, settings_of
 from gradsieve_hvd.engine.weights_check import describe_differences
 from gradsieve_hvd.exchange import AllgatherExchange, Exchanged
 from gradsieve_hvd.optimizer.connection import Connection
-from gradsieve_hvd.optimizer.elastic_ranks import ElasticRanks
 from gradsieve_hvd.optimizer.sampling import BatchCounter
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.framed import FramedTransport
@@ -46,11 +47,12 @@ class LocalRounds:
         named: all parameters by name.
         settings: what is sent of the differences, and how long ranks wait for each other.
         rules: H, α, β.
-        transport: to the other ranks, for this object alone; or ranks of elastic training.
+        connection: with the other ranks.
         passes: backward passes, each of a batch, before a step.
+        batches: that steps have used.
 
-    taken: local steps in the present round. rounds: that were applied. layers: by name. batches: that steps
-    have used.
+    taken: local steps in the present round. rounds: that were applied. layers: by name. batches: as given.
+    at_end: called on all ranks after each round that was applied, with their reports; None for nothing.
     """
 
     def __init__(
@@ -58,11 +60,12 @@ class LocalRounds:
         named: Sequence[tuple[str, Parameter]],
         settings: Settings,
         rules: LocalRules,
-        transport: Transport | ElasticRanks,
+        connection: Connection,
         passes: int,
+        batches: BatchCounter,
     ) -> None:
         self.settings, self.rules, self.passes = settings, rules, passes
-        self._connection = Connection(transport, settings.timeout_seconds)
+        self._connection = connection
         self.messages = self._connection.messages
         self.layers = {name: self.new_layer(name, parameter) for name, parameter in named}
         self.taken = self.rounds = 0
@@ -72,7 +75,8 @@ class LocalRounds:
         self._hashes: dict[str, int] = {}
         self._began = 0.0
         self.stats = LocalStats()
-        self.batches = BatchCounter(self.messages.rank, self.messages.size)
+        self.batches = batches
+        self.at_end: Callable[[Sequence[Report]], None] | None = None
 
     def new_layer(self, name: str, parameter: Parameter) -> PseudoGradient:
         """Return what is kept of a parameter, as of before its first round."""
@@ -189,6 +193,8 @@ class LocalRounds:
         self.stats = self.stats.after(
             steps=self.taken, computing=computed - self._began, ending=spent - computed
         )
+        if self.at_end is not None:
+            self.at_end(reports)
         self._close()
         return reports
 
@@ -279,6 +285,19 @@ class LocalRounds:
                 layer.compressor.reclaim(rejected.to(layer.start.device))
 
     # -- what goes on --
+
+    def waiting(self) -> float:
+        """Return the L2 norm of all that waits in this rank's residuals."""
+        return math.hypot(*(layer.compressor.waiting() for layer in self.layers.values()))
+
+    def explain(self) -> Explanation:
+        """Return what is exchanged and when."""
+        rules = self.rules
+        why = (
+            f"mode='local', {self.taken} of {rules.steps} local steps into round {self.rounds + 1}; "
+            f"residual_decay {rules.decay:g}, outer_learning_rate {rules.learning_rate:g}"
+        )
+        return Explanation("allgather", rounds=self.rounds, why=why)
 
     def replace(self, layers: dict[str, PseudoGradient], rounds: int) -> None:
         """Go on with what was loaded, after so many rounds; a round under way is forgotten."""

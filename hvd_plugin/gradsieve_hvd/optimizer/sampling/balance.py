@@ -35,13 +35,15 @@ class Balance:
         batches: of the optimizer.
         every: steps from one announcement to the next.
         clock: seconds.
+
+    changes: whether shares are changed; else gradients are weighed, and that is all.
     """
 
     def __init__(
         self, batches: BatchCounter, every: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._batches, self._every, self._rule = batches, every, SharesBySpeed()
-        self.clock = clock
+        self.clock, self.changes = clock, True
         self._began: float | None = None
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
 
@@ -71,7 +73,7 @@ class Balance:
         Raises:
             ExchangeError: a rank did not answer.
         """
-        if self._batches.taken % self._every == 0:
+        if self.changes and self._batches.taken % self._every == 0:
             self._announce(messages)
         self._began = self.clock()
 

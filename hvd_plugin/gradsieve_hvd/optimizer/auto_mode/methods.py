@@ -1,0 +1,143 @@
+"""What a class derived from that of the user's optimizer has instead of its methods, in mode "auto"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gradsieve_hvd.choice.explanation import Explanation
+from gradsieve_hvd.engine.supported import refuse_closure
+from gradsieve_hvd.optimizer import methods
+from gradsieve_hvd.optimizer.methods import DistributedMethods
+from gradsieve_hvd.optimizer.stats import OptimizerStats
+
+from .mode_changes import ModeChanges
+
+
+class AutoMethods(DistributedMethods):
+    """Those of the modes "synchronous" and "balanced" (`DistributedMethods`), and what mode "local" has
+    instead.
+
+    A loop is the same in all of them: where gradients stay on their rank, ``synchronize()`` leaves them as
+    they are, so that what is clipped between it and ``step()`` are this rank's own.
+
+    mode_changes: where it stands.
+    """
+
+    mode_changes: ModeChanges
+
+    @property
+    def mode(self) -> str:
+        """The present one: "synchronous", "balanced" or "local"."""
+        return self.mode_changes.present
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Those that `change_mode` can change to now, with what was set and the sampler that there is."""
+        return self.mode_changes.possible()
+
+    def change_mode(self, mode: str, *, local_steps: int | None = None) -> None:
+        """Go on in another mode; all ranks call it between the same two steps. See `ModeChanges.change`.
+
+        Args:
+            mode: one of `modes`.
+            local_steps: H, for mode "local"; None for the last one.
+
+        Raises:
+            ConfigurationError: on all ranks: it is not one of `modes`.
+            RankMismatch: on all ranks: they want different ones, are at different steps, or have different
+                weights.
+            ExchangeError: a rank did not answer.
+        """
+        self.mode_changes.change(self, mode, local_steps)
+
+    def step(self, closure: None = None) -> Any:  # type: ignore[override]
+        """Make a step of the present mode, and change it if all ranks are to.
+
+        Raises:
+            ConfigurationError: there is a closure.
+            NonFiniteGradient, RankMismatch, ExchangeError: on all ranks, at once or at the end of a round of
+                local steps; nothing was changed since the last weights that all ranks had in common.
+        """
+        rounds, result = self.mode_changes.rounds, None
+        if rounds is None:
+            return DistributedMethods.step(self, closure)
+        refuse_closure((self, closure), {})
+        self.mode_changes.meet()
+        if rounds.begin_step():
+            result = super(type(self), self).step()
+        rounds.end_step()
+        return result
+
+    def synchronize(self) -> None:
+        """Wait until all gradients are the mean over ranks; with local steps they stay what they are."""
+        if self.mode_changes.rounds is None:
+            self.synchronizer.synchronize()
+
+    @contextmanager
+    def consistent(self) -> Iterator[None]:
+        """Within, weights are the same on all ranks, for an evaluation or a checkpoint; all ranks enter it
+        after the same step, or within the same round of local steps, which it ends.
+
+        Raises:
+            NonFiniteGradient, RankMismatch, ExchangeError: see `step`.
+        """
+        if self.mode_changes.rounds is not None:
+            self.mode_changes.rounds.synchronize()
+        yield
+
+    def join(self) -> int:
+        """Call it when this rank's data have run out: it helps the others on until theirs have, too. The mode
+        stays then. See `DistributedMethods.join`, and `LocalRounds.finish`.
+
+        Returns:
+            the rank that was last; with local steps 0.
+        """
+        if self.mode_changes.rounds is None:
+            return DistributedMethods.join(self)
+        self.mode_changes.rounds.finish()
+        return 0
+
+    def explain(self) -> Explanation:
+        """Return how gradients, or differences of weights, travel, and why; ``print`` shows it in a line."""
+        rounds = self.mode_changes.rounds
+        return DistributedMethods.explain(self) if rounds is None else rounds.explain()
+
+    def stats(self) -> OptimizerStats:
+        """Return what this rank sent in the last round of the present mode, and where its time went."""
+        rounds = self.mode_changes.rounds
+        return DistributedMethods.stats(self) if rounds is None else rounds.stats
+
+    def restart(self) -> None:
+        """Go on among ranks that begin anew; `TrainingState.restore` does it."""
+        self.mode_changes.restart()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, on all ranks the same; they get names from their position.
+
+        Raises:
+            ConfigurationError: gradients are being exchanged, or within a round of local steps.
+        """
+        rounds = self.mode_changes.rounds
+        if rounds is not None:
+            rounds.require_between_rounds()
+        before = set(self.synchronizer.named)
+        DistributedMethods.add_param_group(self, param_group)
+        for name, parameter in self.synchronizer.named.items():
+            if rounds is not None and name not in before:
+                rounds.add(name, parameter)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Accumulate so many backward passes before a step.
+
+        Raises:
+            ConfigurationError: it is not a number of passes.
+        """
+        DistributedMethods.set_backward_passes_per_step(self, passes)
+        self.mode_changes.set_passes(passes)
+
+
+METHODS = (*methods.METHODS, "change_mode", "consistent", "mode", "modes")
+# Else torch would wrap it, and the user's step hooks ran twice.
+AutoMethods.step.hooked = True  # type: ignore[attr-defined]
