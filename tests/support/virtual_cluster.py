@@ -15,6 +15,7 @@ from gradsieve_operator.adapt import Window
 from gradsieve_operator.placement import Refusals, Refused
 from gradsieve_operator.resources import Neighbours
 from gradsieve_operator.spec import Compression, HorovodJob
+from gradsieve_operator.spec.values import Mode
 
 
 def decided(world: d.World, place: d.Placer) -> d.Decision:
@@ -56,6 +57,7 @@ class VirtualCluster:
         closed: nodes that have room, and to which the scheduler binds no pod of the job.
         scheduling: whether there is a scheduler, which says why it does not bind a pod.
         measure: plan that ranks follow -> what the coordinator has measured of it.
+        modes: that the program says it can change to, once ranks run; None if it says nothing.
         refusals: of nodes, which its planner remembers as the operator's does.
     """
 
@@ -94,6 +96,7 @@ class VirtualCluster:
     lost: tuple[str, ...] = ()
     trust: str = ""
     measure: Callable[[int], Window | None] = lambda plan: None
+    modes: tuple[Mode, ...] | None = None
 
     def __post_init__(self) -> None:
         self.nodes = {name: d.Node(ready=True, since=0.0) for name in self.capacity}
@@ -185,6 +188,7 @@ class VirtualCluster:
             missing_seconds={host: self.now - since for (host, _), since in self._missed(leader).items()},
             plan_generation=leader.plan,
             window=self.measure(leader.plan),
+            modes=self.modes if leader.state == "Running" else None,
         )
 
     def _missed(self, leader: Leader) -> dict[tuple[str, str], float]:

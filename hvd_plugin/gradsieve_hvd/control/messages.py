@@ -14,6 +14,8 @@ MOST_GENERATION = 2**53 - 1
 _MOST_SLOTS = 1024
 _MOST_MACHINE = 64  # HOST_NAME_MAX of Linux
 _MOST_PLAN_FIELDS = 64
+_MOST_MODES, _LONGEST_MODE = 16, 32
+_LEAST_SHARE = 1e-3
 DENSITIES = ("densityPermille", "minDensityPermille", "maxDensityPermille")
 """Fields of a plan, by which ranks change their densities while they run."""
 
@@ -220,12 +222,14 @@ class RankTelemetry:
         host: its host's name.
         step_seconds: what its own work takes.
         wait_seconds: what it waits for others; None if it does not say.
+        share: its part of a batch, in equal parts.
     """
 
     rank: int
     host: str
     step_seconds: float
     wait_seconds: float | None = None
+    share: float = 1.0
 
     @classmethod
     def read(cls, fields: Fields) -> RankTelemetry:
@@ -239,12 +243,14 @@ class RankTelemetry:
             host_field(fields),
             fields.number("stepSeconds"),
             fields.number("waitSeconds") if "waitSeconds" in fields else None,
+            fields.number("share", _LEAST_SHARE, 1 / _LEAST_SHARE) if "share" in fields else 1.0,
         )
 
     def to_json(self) -> dict[str, object]:
         """The times as they were sent."""
         waits = {} if self.wait_seconds is None else {"waitSeconds": self.wait_seconds}
-        return {"rank": self.rank, "host": self.host, "stepSeconds": self.step_seconds, **waits}
+        share = {} if self.share == 1.0 else {"share": self.share}
+        return {"rank": self.rank, "host": self.host, "stepSeconds": self.step_seconds, **waits, **share}
 
 
 @dataclass(frozen=True)
@@ -256,12 +262,16 @@ class Telemetry:
         step: number of the last finished step.
         numbers: JSON name -> value, of the fields that are plain numbers.
         ranks: every rank's times.
+        mode: in which they train; empty if the program does not say.
+        modes: that the program can change to while it runs, the present one among them; empty for none.
     """
 
     generation: int
     step: int
     numbers: dict[str, float]
     ranks: tuple[RankTelemetry, ...] = ()
+    mode: str = ""
+    modes: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, fields: Fields) -> Telemetry:
@@ -289,10 +299,20 @@ class Telemetry:
             fields.integer("step", 0, MOST_GENERATION),
             numbers,
             tuple(map(RankTelemetry.read, ranks)),
+            fields.text("mode", most=_LONGEST_MODE) if "mode" in fields else "",
+            _modes(fields),
         )
 
     def to_json(self) -> dict[str, object]:
         """The sample as it was sent."""
         ranks = [rank.to_json() for rank in self.ranks]
         whole = {name: int(value) if value.is_integer() else value for name, value in self.numbers.items()}
-        return {"generation": self.generation, "step": self.step, **whole, "ranks": ranks}
+        modes = {"mode": self.mode, "modes": list(self.modes)} if self.modes else {}
+        return {"generation": self.generation, "step": self.step, **whole, **modes, "ranks": ranks}
+
+
+def _modes(fields: Fields) -> tuple[str, ...]:
+    modes = fields.texts("modes", _MOST_MODES) if "modes" in fields else ()
+    if not all(0 < len(mode) <= _LONGEST_MODE for mode in modes):
+        fields.refuse("modes", f"names of 1 to {_LONGEST_MODE} characters")
+    return modes

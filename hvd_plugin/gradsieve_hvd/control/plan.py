@@ -12,6 +12,18 @@ from gradsieve.errors import ConfigurationError
 from gradsieve.policies import DensityPlan
 from gradsieve_hvd.control import contract
 
+MODES: Mapping[str, str] = {
+    "Synchronous": "synchronous",
+    "Balanced": "balanced",
+    "Local": "local",
+    "BoundedStaleness": "ssp",
+    "DynamicBoundedStaleness": "dssp",
+    "Asynchronous": "asp",
+    "Adaptive": "dasp",
+}
+"""Parallel modes as the operator names them, and as `gradsieve_hvd.DistributedOptimizer` does."""
+
+_MOST_LOCAL_STEPS = 1000
 _DENSITIES = {"densityPermille": "density", "minDensityPermille": "lowest", "maxDensityPermille": "highest"}
 
 
@@ -22,11 +34,17 @@ def has_coordinator() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan that makes sense. generation: grows with every change, 0 is no plan. fields: as they came."""
+    """A plan that makes sense.
+
+    generation: grows with every change, 0 is no plan. fields: as they came. mode: in which ranks shall train,
+    a value of `MODES`; None leaves it to the program. local_steps: for mode "local"; None leaves it.
+    """
 
     generation: int
     densities: DensityPlan
     fields: Mapping[str, Any]
+    mode: str | None = None
+    local_steps: int | None = None
 
     @classmethod
     def read(cls, content: object) -> Plan:
@@ -41,8 +59,17 @@ class Plan:
         for name, value in known.items():
             if not is_count(value, 1) or value > 1000:
                 raise ConfigurationError(f"{name} must be a whole number from 1 to 1000, not {value!r}")
+        mode, steps = content.get("mode"), content.get("localSteps")
+        if mode is not None and (not isinstance(mode, str) or mode not in MODES):
+            raise ConfigurationError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        if steps is not None and (mode != "Local" or not is_count(steps, 1) or steps > _MOST_LOCAL_STEPS):
+            raise ConfigurationError(
+                f"localSteps must be a whole number from 1 to {_MOST_LOCAL_STEPS}, for mode Local: {steps!r}"
+            )
         densities = DensityPlan(**{_DENSITIES[name]: value / 1000 for name, value in known.items()})
-        return cls(content["generation"], densities, {"generation": content["generation"], **known})
+        known |= {name: content[name] for name in ("mode", "localSteps") if content.get(name) is not None}
+        fields = {"generation": content["generation"], **known}
+        return cls(content["generation"], densities, fields, None if mode is None else MODES[mode], steps)
 
     def __str__(self) -> str:
         wanted = ", ".join(f"{name} {value}" for name, value in self.fields.items() if name != "generation")

@@ -8,11 +8,12 @@ import socket
 import statistics
 import sys
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from gradsieve.policies import Steering
 from gradsieve_hvd.control import contract
-from gradsieve_hvd.control.plan import NO_PLAN, Plan
+from gradsieve_hvd.control.plan import MODES, NO_PLAN, Plan
 from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
 from gradsieve_hvd.control.reporter_clock import StepClock
 from gradsieve_hvd.engine.statistics import StepStatistics
@@ -21,14 +22,29 @@ from gradsieve_hvd.transport.messages import Messages, Replies
 _MOST_STEPS = 200
 
 
-def join(name: str, messages: Messages, steering: Steering) -> PlanExchange:
+class Standing(NamedTuple):
+    """Where a rank stands.
+
+    modes: the present one and then the others that it can change to now; empty if it cannot change.
+    share: its part of a batch, in equal parts: work that takes as long with half of it is half as fast.
+    """
+
+    modes: Sequence[str] = ()
+    share: float = 1.0
+
+
+def join(
+    name: str, messages: Messages, steering: Steering, standing: Callable[[], Standing] = Standing
+) -> PlanExchange:
     """Return a rank's part in the exchange of an optimizer that serves all ranks of the job.
+
+    standing: returns where this rank stands now.
 
     Raises:
         ConfigurationError: rank 0's environment names no usable coordinator.
     """
     reporter = process_reporter() if messages.rank == 0 else None
-    return PlanExchange(name, messages, steering, reporter)
+    return PlanExchange(name, messages, steering, reporter, standing)
 
 
 def steps_to_next(step_seconds: float, last: int) -> int:
@@ -48,20 +64,29 @@ class PlanExchange:
        nobody waits for it, and is read after that step, by all ranks alike.
     2. Rank 0's part holds its newest plan, which all ranks follow from then on, and after how many steps the
        next message starts (`steps_to_next`).
-    3. The others' parts hold their step times, of which rank 0 makes a telemetry sample.
+    3. All parts hold step times, of which rank 0 makes a telemetry sample, and the modes that a rank can
+       change to. A plan with another mode is not followed in any of its parts, nor acknowledged.
 
     name: tells several optimizers' messages apart. steering: is given the plan to follow. reporter: on rank 0
-    only.
+    only. standing: as of `join`. plan: in force; who can change modes follows its mode.
     """
 
-    def __init__(self, name: str, messages: Messages, steering: Steering, reporter: Reporter | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        messages: Messages,
+        steering: Steering,
+        reporter: Reporter | None,
+        standing: Callable[[], Standing] = Standing,
+    ) -> None:
         self.clock = StepClock()
         self.plan: Plan = NO_PLAN
         self._steering = steering
         steering.plan = NO_PLAN.densities  # as on ranks that are new
         self._name = f"control.{name}"
         self._messages = messages
-        self._reporter = reporter
+        self._reporter, self._standing = reporter, standing
+        self._refused = 0  # the last plan that was
         self._host = os.environ.get(contract.HOST) or socket.gethostname()
         self._steps_left = self._interval = 1  # until the next message starts; the same on all ranks
         self._rounds = 0  # since the last message; with local steps fewer than steps
@@ -109,6 +134,7 @@ class PlanExchange:
             "bytes": sent.payload_bytes + sent.dense_bytes,
             "dense": sent.gradient_bytes,
             "density": sent.density,
+            **self._standing()._asdict(),
         }
         if self._reporter is not None:
             steps = steps_to_next(times.seconds * times.steps / max(rounds, 1), self._interval)
@@ -120,11 +146,20 @@ class PlanExchange:
         new = Plan.read(parts[0]["plan"])
         if self._reporter is not None:
             self._reporter.sample = self._sample(step, parts)
-        if new.generation > self.plan.generation:
-            self.plan = new
-            self._steering.plan = new.densities
-            rank = self._messages.rank
-            print(f"gradsieve: rank {rank}: {new} from step {step} on", file=sys.stderr, flush=True)
+        if new.generation <= max(self.plan.generation, self._refused):
+            return
+        modes = _common_modes(parts)
+        if new.mode is not None and new.mode not in modes:
+            self._refused = new.generation
+            if self._reporter is not None:
+                can = f"only to {', '.join(modes)}" if modes else "not while it runs"
+                _say(
+                    f"{new} is refused and {self.plan} stays in force: the program can change its mode {can}"
+                )
+            return
+        self.plan = new
+        self._steering.plan = new.densities
+        _say(f"rank {self._messages.rank}: {new} from step {step} on")
 
     def _sample(self, step: int, parts: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the telemetry; the fields are documented in docs/telemetry.md."""
@@ -144,11 +179,24 @@ class PlanExchange:
                     "host": part["host"],
                     "stepSeconds": max(part["seconds"] - part["wait"], 0.0),
                     "waitSeconds": part["wait"],
+                    **({} if part["share"] == 1.0 else {"share": part["share"]}),
                 }
                 for rank, part in enumerate(parts)
             ],
             "time": time.time(),
         }
+        names = {ours: name for name, ours in MODES.items()}
+        if modes := [names[mode] for mode in _common_modes(parts)]:
+            sample |= {"mode": modes[0], "modes": modes}
         if self._reporter.committed_step is not None:
             sample["committedStep"] = self._reporter.committed_step
         return sample
+
+
+def _common_modes(parts: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the modes that all ranks can change to, the present one first."""
+    return [mode for mode in parts[0]["modes"] if all(mode in part["modes"] for part in parts)]
+
+
+def _say(message: str) -> None:
+    print(f"gradsieve: {message}", file=sys.stderr, flush=True)

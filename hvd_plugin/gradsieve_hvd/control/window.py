@@ -65,7 +65,7 @@ class Window:
                 now,
                 telemetry.numbers.get("stepSeconds", 0.0),
                 telemetry.numbers.get("waitSeconds", 0.0),
-                tuple(max(rank.step_seconds, _LEAST_SECONDS) for rank in telemetry.ranks),
+                tuple(max(rank.step_seconds / rank.share, _LEAST_SECONDS) for rank in telemetry.ranks),
                 tuple(rank.wait_seconds or 0.0 for rank in telemetry.ranks),
             )
         )
@@ -77,7 +77,8 @@ class Window:
     def to_json(self) -> dict[str, Any] | None:
         """Return what the operator decides by, see docs/telemetry.md; None without a sample that names ranks.
 
-        1. A rank's own work and waiting are means over the samples.
+        1. A rank's own work and waiting are means over the samples; work of a rank with another share of the
+           batch is what an equal share would take it.
         2. Of the ranks' work: the harmonic mean, with which all would have the same rate in sum; the same
            with nobody faster than the median rank; that of the rank that is slowest on the average; and the
            mean of the slowest of each sample, whoever that was.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradsieve import Steering
@@ -10,7 +11,8 @@ from gradsieve_hvd.engine.settings_check import settings_of
 from gradsieve_hvd.engine.statistics import StepStatistics
 
 if TYPE_CHECKING:
-    from gradsieve_hvd.control.plan_exchange import PlanExchange
+    from gradsieve_hvd.control.plan import Plan
+    from gradsieve_hvd.control.plan_exchange import PlanExchange, Standing
 
 
 class Agreement:
@@ -23,7 +25,9 @@ class Agreement:
         steering: has the densities of the job's coordinator followed; None if this optimizer does not serve
             all ranks of a job that has one.
 
-    other_steps: that were taken without exchanging gradients.
+    other_steps: that were taken without exchanging gradients. modes: returns the present mode and then the
+    others that this rank can change to; nothing if it cannot change. share: returns its part of a batch, in
+    equal parts.
     """
 
     def __init__(
@@ -33,6 +37,13 @@ class Agreement:
         self._steering = steering
         self._control: PlanExchange | None = None
         self.other_steps = 0
+        self.modes: Callable[[], Sequence[str]] = tuple
+        self.share: Callable[[], float] = _whole
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that all ranks follow; None where nobody has one."""
+        return None if self._control is None else self._control.plan
 
     def compare(self, passes: int) -> None:
         """Compare settings, and join the exchange of plans; all ranks call it before their first exchange.
@@ -56,8 +67,13 @@ class Agreement:
         if self._steering is not None:
             from gradsieve_hvd.control.plan_exchange import join
 
-            self._control = join(f"own.{number}", reducer.messages, self._steering)
+            self._control = join(f"own.{number}", reducer.messages, self._steering, self._standing)
             reducer.observers.add(self._control.clock)
+
+    def _standing(self) -> Standing:
+        from gradsieve_hvd.control.plan_exchange import Standing
+
+        return Standing(self.modes(), self.share())
 
     def after_step(self) -> None:
         """A step was taken: report it, and follow the newest plan."""
@@ -69,3 +85,7 @@ class Agreement:
         self.other_steps += steps
         if self._control is not None:
             self._control.after_round(self._reducer.step + self.other_steps, sent, steps, waited)
+
+
+def _whole() -> float:
+    return 1.0

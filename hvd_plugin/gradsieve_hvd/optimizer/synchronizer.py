@@ -114,6 +114,7 @@ class Synchronizer:
         self.in_round = False
         self.batches = BatchCounter(self.reducer.messages.rank, self.reducer.messages.size)
         self.balance: Balance | None = None
+        self.agreement.share = self._share
 
     def _new_state(
         self, name: str, parameter: Parameter, config: CompressionConfig, policy: Policy
@@ -122,6 +123,9 @@ class Synchronizer:
         if self._momentum is not None:
             state.velocity = self._momentum.velocity(parameter, compressed=state.compressor is not None)
         return state
+
+    def _share(self) -> float:
+        return self.batches.shares(self.batches.taken)[self.batches.rank]
 
     def add(self, name: str, parameter: Parameter) -> None:
         """Reduce one more parameter from the next round on; all ranks add the same ones.

@@ -11,7 +11,15 @@ from gradsieve_operator.decide import CoordinatorStatus
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.spec.fields import Fields
-from gradsieve_operator.spec.values import LABEL_VALUE, MAX_DENSITY, MAX_LABEL_VALUE, MAX_SLOTS, MAX_WORKERS
+from gradsieve_operator.spec.values import (
+    LABEL_VALUE,
+    MAX_DENSITY,
+    MAX_LABEL_VALUE,
+    MAX_SLOTS,
+    MAX_WORKERS,
+    MODES,
+    Mode,
+)
 
 _STATES: Final = (
     contract.STATE_WAITING,
@@ -26,6 +34,7 @@ _MOST_HOSTS: Final = 4 * MAX_WORKERS
 
 _MOST_RANKS: Final = MAX_WORKERS * MAX_SLOTS
 _MANY: Final = 2**53 - 1
+_MOST_MODES: Final = 16
 _LONGEST_MESSAGE: Final = 4096
 _LAST_TIME, _LONGEST_STEP, _LONGEST_ABSENCE = 1e11, 1e9, 1e9
 """Seconds; what is more fits into no field of the job's status."""
@@ -61,6 +70,7 @@ def read_status(found: Mapping[str, Any]) -> CoordinatorStatus:
         telemetry_age=age,
         committed_step=committed,
         window=None if age is None else _window(found, age),
+        modes=_modes(found) if telemetry else None,
     )
 
 
@@ -95,6 +105,13 @@ def _window(found: Mapping[str, Any], age: float) -> Window | None:
         return read_window(window, age) if isinstance(window, Mapping) else None
     except SpecError:
         return None
+
+
+def _modes(found: Mapping[str, Any]) -> tuple[Mode, ...]:
+    """Return the modes that the program can change to; what is no mode is left out."""
+    said = found["telemetry"].get("modes")
+    words = said[:_MOST_MODES] if isinstance(said, list) else []
+    return tuple(mode for mode in MODES if mode != "Auto" and mode in words)
 
 
 def _absences(fields: Fields) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from gradsieve_operator.adapt import Asked, Hold, Memory, Plan, adapt, plan_in_force
 from gradsieve_operator.decide import requests
@@ -12,31 +12,34 @@ from gradsieve_operator.decide.world import World
 from gradsieve_operator.spec import Compression
 from gradsieve_operator.spec.values import DENSE_ALGORITHMS, Mode
 
-RUN_TIME_MODES: Final[tuple[Mode, ...]] = ("Synchronous",)
-"""Modes that programs can be told to change to while they run. None knows another: plans carry densities."""
+RUN_TIME_MODES: Final[tuple[Mode, ...]] = ("Synchronous", "Balanced", "Local")
+"""Modes that some program can change to while it runs; each says which ones it can."""
 
 
-def asked(world: World, compression: Compression, generation: int) -> Asked:
+def asked(world: World, compression: Compression, progress: Progress) -> Asked:
     """Return what a job's author and its program allow.
 
     Args:
         world: what was seen.
         compression: what ranks go by, without what adaptation has made of it.
-        generation: of the plan that they have been given.
+        progress: of the job; it says what the program can change to, and which plan ranks have been given.
     """
     steering = world.steering
     mode, adaptation = steering.parallelism.mode, steering.adaptation
+    modes: tuple[Mode, ...] = progress.modes or ("Synchronous",)
     density = compression.density_permille if compression.algorithm not in DENSE_ALGORITHMS else None
     limits = (compression.min_density_permille, compression.max_density_permille)
     lowest, highest = (density if limit is None else limit for limit in limits)
     return Asked(
-        plan=Plan(mode if mode in RUN_TIME_MODES else "Synchronous", density),
+        plan=Plan("Synchronous", density)
+        if mode not in modes
+        else Plan(mode, density, steering.parallelism.local_steps),
         lowest_permille=lowest,
         highest_permille=highest,
         choose_mode=mode == "Auto",
-        modes=RUN_TIME_MODES,
+        modes=modes,
         adaptation=adaptation,
-        generation=generation,
+        generation=progress.plan_generation,
     )
 
 
@@ -50,11 +53,12 @@ def adapted(world: World, compression: Compression, progress: Progress) -> tuple
         return progress, None
     if not world.steering.adaptation.enabled:
         return replace(progress, adaptation=None), None
-    wish = asked(world, compression, progress.plan_generation)
+    wish = asked(world, compression, progress)
     memory = progress.adaptation or Memory()
     if memory.asked != wish.key:
         memory = Memory(asked=wish.key)
-    now_sent = requests.plan_digest(_with_density_of(compression, plan_in_force(wish, memory)))
+    follow = requests.plan(compression, plan_in_force(wish, memory), progress.modes)
+    now_sent = requests.plan_digest(follow)
     if not progress.running or world.coordinator is None:
         return replace(progress, adaptation=memory), None
     if now_sent != progress.plan:
@@ -65,7 +69,7 @@ def adapted(world: World, compression: Compression, progress: Progress) -> tuple
 
 def plan_to_follow(world: World, compression: Compression, progress: Progress) -> Plan:
     """Return how ranks shall train."""
-    wish, memory = asked(world, compression, progress.plan_generation), progress.adaptation
+    wish, memory = asked(world, compression, progress), progress.adaptation
     if memory is None:
         return wish.plan
     if world.unresolved and memory.plan is not None:
@@ -73,12 +77,6 @@ def plan_to_follow(world: World, compression: Compression, progress: Progress) -
     return plan_in_force(wish, memory)
 
 
-def compression_to_send(world: World, compression: Compression, progress: Progress) -> Compression:
-    """Return what ranks are told to compress by: ``compression``, with the density that was decided on."""
-    return _with_density_of(compression, plan_to_follow(world, compression, progress))
-
-
-def _with_density_of(compression: Compression, plan: Plan) -> Compression:
-    if plan.density_permille is None:
-        return compression
-    return replace(compression, density_permille=plan.density_permille)
+def plan_to_send(world: World, compression: Compression, progress: Progress) -> dict[str, Any]:
+    """Return what ranks are told, but for the generation; empty if nothing is: see `requests.plan`."""
+    return requests.plan(compression, plan_to_follow(world, compression, progress), progress.modes)

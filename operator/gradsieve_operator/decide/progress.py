@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gradsieve_operator.adapt import Memory
 from gradsieve_operator.spec import Compression
+from gradsieve_operator.spec.values import Mode
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Progress:
         compression: what ranks go by since the job started; None before, and after a suspension.
         plan: digest of the plan that the coordinator shall have; empty for none.
         plan_generation: of that plan.
+        modes: that the program can change to while it runs, as it last said; empty for none, or not yet.
         adaptation: what adaptation remembers; None where it is not enabled.
         finished: when the job ended; None before.
         succeeded: how it ended.
@@ -74,6 +76,7 @@ class Progress:
     compression: Compression | None = None
     plan: str = ""
     plan_generation: int = 0
+    modes: tuple[Mode, ...] = ()
     adaptation: Memory | None = None
     finished: float | None = None
     succeeded: bool = False

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gradsieve_operator import contract
+from gradsieve_operator.adapt import Plan
 from gradsieve_operator.decide.members import Slot
 from gradsieve_operator.decide.world import Pod
 from gradsieve_operator.spec import Compression, HorovodJob
+from gradsieve_operator.spec.values import Mode
 
 
 def roster(
@@ -45,14 +48,24 @@ def roster(
     return body
 
 
-def plan(generation: int, compression: Compression) -> dict[str, Any]:
-    """Return the body of ``PUT /v1/plan``."""
-    return {"generation": generation, **compression.manifest()}
+def plan(compression: Compression, follow: Plan, modes: Collection[Mode]) -> dict[str, Any]:
+    """Return the body of ``PUT /v1/plan`` but for its generation; empty if there is nothing to tell.
+
+    Args:
+        compression: what ranks go by.
+        follow: how they shall train; its density takes the place of the compression's.
+        modes: that their program can change to. One that can change to none is not told any.
+    """
+    if follow.density_permille is not None:
+        compression = replace(compression, density_permille=follow.density_permille)
+    told = dict(compression.manifest())
+    if modes:
+        told["mode"] = follow.mode
+        if follow.local_steps is not None:
+            told["localSteps"] = follow.local_steps
+    return told
 
 
-def plan_digest(compression: Compression) -> str:
+def plan_digest(plan: Mapping[str, Any]) -> str:
     """Return what tells plans apart, whatever their generation; empty without a plan."""
-    if not compression.manifest():
-        return ""
-    text = json.dumps(compression.manifest(), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16] if plan else ""

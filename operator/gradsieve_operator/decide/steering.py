@@ -9,7 +9,7 @@ from dataclasses import replace
 from gradsieve_operator import contract
 from gradsieve_operator.decide import requests
 from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRoster, Record, Word
-from gradsieve_operator.decide.adapting import adapted, compression_to_send
+from gradsieve_operator.decide.adapting import adapted, plan_to_send
 from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete
 from gradsieve_operator.decide.in_force import in_force
@@ -39,7 +39,8 @@ def steer(world: World) -> Decision:
     """Bring the coordinator's roster and plan up to date.
 
     1. Other members than in the last roster, or another coordinator: a new generation of the roster.
-    2. Other densities than in the last plan, as asked for or as adaptation decides: a new generation of it.
+    2. Another mode or density than in the last plan, as asked for or as adaptation decides: a new generation
+       of it. A program is told a mode once it has said that it can change.
     3. The roster, and what adaptation has decided, is recorded first. Roster and plan are sent until the
        coordinator says that it has them; one that has a later plan than is recorded has it from an operator
        that was killed before it recorded it, and gets the next one.
@@ -63,8 +64,8 @@ def steer(world: World) -> Decision:
         body = requests.roster(world.job, progress.roster, members, compression)
         actions.append(PutRoster(body))
     if coordinator is not None and progress.plan and coordinator.plan_generation < progress.plan_generation:
-        told = compression_to_send(world, compression, progress)
-        actions.append(PutPlan(requests.plan(progress.plan_generation, told)))
+        told = plan_to_send(world, compression, progress)
+        actions.append(PutPlan({"generation": progress.plan_generation, **told}))
     leaving = _leaving(world)
     if knows:
         actions.extend(delete(pod, world) for pod in leaving)
@@ -132,6 +133,8 @@ def noticed(world: World) -> Progress:
     running = progress.running and leader is not None and leader.alive
     if coordinator is not None:
         running = coordinator.state == contract.STATE_RUNNING
+        if coordinator.modes is not None:
+            progress = replace(progress, modes=coordinator.modes)
     progress = rested(progress, world.now)
     if running == progress.running:
         return progress
@@ -164,7 +167,7 @@ def _next_roster(world: World, members: Sequence[tuple[Slot, Pod]], progress: Pr
 
 
 def _next_plan(compression: Compression, world: World, progress: Progress) -> Progress:
-    digest = requests.plan_digest(compression_to_send(world, compression, progress))
+    digest = requests.plan_digest(plan_to_send(world, compression, progress))
     known = 0 if world.coordinator is None else world.coordinator.plan_generation
     changed = bool(digest) and (digest != progress.plan or known > progress.plan_generation)
     return replace(

@@ -23,6 +23,7 @@ from gradsieve_operator.resources import (
     Neighbours,
 )
 from gradsieve_operator.spec import Compression, HorovodJob, Steering
+from gradsieve_operator.spec.values import Mode
 
 _ENDED = ("Succeeded", "Failed")
 _COMMANDS = frozenset({contract.COORDINATOR_COMMAND, contract.AGENT_COMMAND})
@@ -124,7 +125,10 @@ class Node:
 
 @dataclass(frozen=True)
 class CoordinatorStatus:
-    """What the coordinator says of itself; see the calls in the control channel's documentation."""
+    """What the coordinator says of itself; see the calls in the control channel's documentation.
+
+    modes: that the program can change to while it runs; None before its ranks have said anything.
+    """
 
     generation: int = 0
     state: str = contract.STATE_WAITING
@@ -138,6 +142,7 @@ class CoordinatorStatus:
     telemetry_age: float | None = None
     committed_step: int | None = None
     window: Window | None = None
+    modes: tuple[Mode, ...] | None = None
 
     def sampled_at(self, now: float) -> float:
         """Return when its last sample came. Coordinators of earlier versions know only its host's clock."""

@@ -27,22 +27,27 @@ def held(world: World, decision: Decision, before: Mapping[str, Any] | None) -> 
         before: the condition before; None where the job had none.
     """
     mode, adapts = world.steering.parallelism.mode, world.steering.adaptation.enabled
-    if not adapts and mode in RUN_TIME_MODES:
+    if not adapts and mode == "Synchronous":
         nothing = Held(
             held=False, reason="NotAsked", message="neither adaptation nor another mode is asked for"
         )
         return None if before is None else nothing
     if decision.progress.finished is not None:
         return Held(held=False, reason="Ended", message="the job has ended")
-    return _cannot(mode, adapts=adapts) or _measured(world, decision, before)
+    return _cannot(world, decision) or _measured(world, decision, before)
 
 
-def _cannot(mode: str, *, adapts: bool) -> Held | None:
+def _cannot(world: World, decision: Decision) -> Held | None:
     """Return what the job asks for that nothing measured will bring."""
+    mode, adapts = world.steering.parallelism.mode, world.steering.adaptation.enabled
     if mode == "Auto" and not adapts:
         message = "mode is Auto, and spec.adaptation.enabled is not true"
         return Held(held=True, reason="Disabled", message=message)
-    if mode not in RUN_TIME_MODES:
+    can = decision.progress.modes
+    if mode == "Synchronous" or mode in can or (mode == "Auto" and can):
+        return None
+    said = world.coordinator is not None and world.coordinator.modes is not None
+    if mode not in (*RUN_TIME_MODES, "Auto") or said or can:
         also = ", and only densities are adapted" if mode == "Auto" else ""
         cannot = "modes" if mode == "Auto" else f"to mode {mode}"
         message = f"ranks train synchronously: their program cannot change {cannot} while it runs{also}"
@@ -56,6 +61,12 @@ def _measured(world: World, decision: Decision, before: Mapping[str, Any] | None
         return Held(held=not hold.settled, reason=hold.reason, message=hold.message)
     if not decision.progress.running:
         return Held(held=True, reason="NotRunning", message="no ranks run")
+    if not world.steering.adaptation.enabled:
+        mode = world.steering.parallelism.mode
+        if mode in decision.progress.modes:
+            return Held(held=False, reason="Following", message=f"ranks are told to train in mode {mode}")
+        message = "the program has not said yet whether it can change modes"
+        return Held(held=True, reason="NoTelemetry", message=message)
     if before is not None and decision.progress.adaptation == world.progress.adaptation:
         # There was something else to do.
         return Held(held=before["status"] == "True", reason=before["reason"], message=before["message"])

@@ -13,6 +13,7 @@ from gradsieve_operator.decide import Progress
 from gradsieve_operator.errors import RecordError, SpecError
 from gradsieve_operator.spec import Compression
 from gradsieve_operator.spec.fields import Fields
+from gradsieve_operator.spec.values import MODES
 from gradsieve_operator.status.times import read
 
 TIMES = frozenset(
@@ -128,6 +129,8 @@ def _read(where: str, name: str, value: Any, time: Callable[[Any], float | None]
         compression = Compression.parse(source)
         compression.check(source, adapted=True)
         return compression
+    if name == "modes":
+        return tuple(mode for mode in MODES if mode in [_exactly(str, each) for each in value])
     if name == "adaptation":
         return Memory.read(Fields.of(value, where).values, where)
     if name == "sizes":

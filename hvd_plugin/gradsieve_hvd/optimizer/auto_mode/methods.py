@@ -53,7 +53,7 @@ class AutoMethods(DistributedMethods):
         self.mode_changes.change(self, mode, local_steps)
 
     def step(self, closure: None = None) -> Any:  # type: ignore[override]
-        """Make a step of the present mode, and change it if all ranks are to.
+        """Make a step of the present mode, and then change it if the job's plan says so.
 
         Raises:
             ConfigurationError: there is a closure.
@@ -62,12 +62,14 @@ class AutoMethods(DistributedMethods):
         """
         rounds, result = self.mode_changes.rounds, None
         if rounds is None:
-            return DistributedMethods.step(self, closure)
-        refuse_closure((self, closure), {})
-        self.mode_changes.meet()
-        if rounds.begin_step():
-            result = super(type(self), self).step()
-        rounds.end_step()
+            result = DistributedMethods.step(self, closure)
+        else:
+            refuse_closure((self, closure), {})
+            self.mode_changes.meet()
+            if rounds.begin_step():
+                result = super(type(self), self).step()
+            rounds.end_step()
+        self.mode_changes.follow(self)
         return result
 
     def synchronize(self) -> None:

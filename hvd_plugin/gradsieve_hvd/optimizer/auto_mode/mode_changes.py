@@ -56,6 +56,8 @@ class ModeChanges:
         self.present = "synchronous"
         self.rounds: LocalRounds | None = None
         self._changes, self.discarded = 0, 0.0
+        self._followed, self._finishing, self._stays = 0, False, False
+        synchronizer.agreement.modes = self._offered
 
     def possible(self) -> tuple[str, ...]:
         """Return the modes that `change` can change to on this rank."""
@@ -114,6 +116,34 @@ class ModeChanges:
         if self.synchronizer.connection.messages.rank == 0:
             _log.info("from step %d on mode %r%s", self.steps, mode, self._shown_steps())
 
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Change as the job's plan says, after a step; on all ranks at the same one.
+
+        Not while a rank has joined, or has finished its local steps: it takes no step. What keeps ranks from
+        changing does not end the training: it is said, and no mode is offered any more.
+
+        Raises:
+            NonFiniteGradient, ExchangeError: see `change`.
+        """
+        plan = self.synchronizer.agreement.plan
+        if plan is None or plan.generation <= self._followed:
+            return
+        if self._finishing or self.synchronizer.joining.absent:
+            return
+        self._followed = plan.generation
+        if plan.mode is None or self._stays:
+            return
+        try:
+            self.change(optimizer, plan.mode, plan.local_steps)
+        except (ConfigurationError, RankMismatch) as error:
+            self._stays = True
+            _log.error("mode %r goes on, whatever plans say: %s", self.present, error)
+
+    def _offered(self) -> Sequence[str]:
+        if self._stays:
+            return ()
+        return (self.present, *(mode for mode in self.possible() if mode != self.present))
+
     @property
     def steps(self) -> int:
         """Steps that this rank has taken, in all modes."""
@@ -134,6 +164,8 @@ class ModeChanges:
         if self.rounds is not None:
             self.rounds.restart()
         self.synchronizer.restart()
+        # Ranks that are new know no plan yet, and get it with the others.
+        self._followed = 0
 
     # -- between two modes --
 
@@ -216,6 +248,7 @@ class ModeChanges:
         """Report a round as the other modes report a step; all ranks do, also those that have finished."""
         rounds = self.rounds
         assert rounds is not None, "it was one of its rounds"
+        self._finishing = any(each.ending == "finish()" for each in reports)
         taken, stats = max(each.steps for each in reports), rounds.stats
         elements = sum(layer.start.numel() for layer in rounds.layers.values())
         sent = StepStatistics(
