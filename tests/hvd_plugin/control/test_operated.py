@@ -6,6 +6,7 @@ import time
 
 import pytest
 from control_job import roster
+from spread_jobs import side_by_side
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -135,8 +136,8 @@ def test_agents_dial_again_when_the_coordinator_was_killed(job):
     assert [agent.process.poll() for agent in agents.values()] == [None, None]
 
 
-def test_an_agent_that_is_cut_off_and_returns_is_fenced_and_ends_its_ranks(spread_job):
-    job = spread_job
+@side_by_side
+def test_an_agent_that_is_cut_off_and_returns_is_fenced_and_ends_its_ranks(job):
     coordinator, agents = start(job)
     job.network.set_link(1, up=False)
     # mpirun's own connection to the daemon is as dead; what notices is the heartbeat.
@@ -151,8 +152,8 @@ def test_an_agent_that_is_cut_off_and_returns_is_fenced_and_ends_its_ranks(sprea
     assert job.left_over_ranks(generation="1") == []
 
 
-def test_nothing_is_started_while_ranks_may_still_run_on_a_silent_host(spread_job):
-    job = spread_job
+@side_by_side
+def test_nothing_is_started_while_ranks_may_still_run_on_a_silent_host(job):
     # Ranks that do not end when they are asked to: killing them takes five seconds more.
     stubborn = ["python", "-c", f"import signal\nsignal.signal(15, signal.SIG_IGN)\n{PROGRAM}"]
     coordinator, agents = start(job, command=stubborn)

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from spread_jobs import side_by_side
 
 pytest.importorskip("mpi4py", reason="NO MPI HERE: mpi4py is not installed")
 pytestmark = pytest.mark.timeout(180)
@@ -37,8 +38,9 @@ while not world.allreduce(os.path.exists(sys.argv[1])):
 """
 
 
-def test_a_coordinator_that_stands_still_until_its_agents_end_the_ranks_starts_them_anew(spread_job):
-    job, enough = spread_job, spread_job.folder / "enough"
+@side_by_side
+def test_a_coordinator_that_stands_still_until_its_agents_end_the_ranks_starts_them_anew(job):
+    enough = job.folder / "enough"
     agents = [job.agent(host, "--once") for host in ("h0", "h1")]
     coordinator = job.coordinator("--hosts", "h0,h1", "--", "python", "-c", TRAIN, str(enough))
     coordinator.wait_for("generation 1 trains", times=2)
@@ -53,11 +55,18 @@ def test_a_coordinator_that_stands_still_until_its_agents_end_the_ranks_starts_t
     assert [agent.wait(30) for agent in agents] == [0, 0]
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["its agent", "all of it"])
-def test_a_host_that_stands_still_for_too_long_is_fenced_and_a_new_agent_trains_in_its_place(
-    spread_job, whole
-):
-    job, enough = spread_job, spread_job.folder / "enough"
+@side_by_side
+def test_an_agent_that_stands_still_for_too_long_is_fenced_and_a_new_one_trains_in_its_place(job):
+    stand_still_for_too_long(job, whole=False)
+
+
+@side_by_side
+def test_a_host_that_stands_still_for_too_long_is_fenced_and_a_new_agent_trains_in_its_place(job):
+    stand_still_for_too_long(job, whole=True)
+
+
+def stand_still_for_too_long(job, *, whole):
+    enough = job.folder / "enough"
     agents = [job.agent(host) for host in ("h0", "h1")]
     coordinator = job.coordinator("--hosts", "h0,h1", "--", "python", "-c", TRAIN, str(enough))
     coordinator.wait_for("generation 1 trains", times=2)
