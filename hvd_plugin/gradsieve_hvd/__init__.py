@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         StateError,
     )
     from gradsieve.schedule import DensityWarmup
+    from gradsieve_hvd.control.reported import report
     from gradsieve_hvd.ddp import DdpState, ddp_hook
     from gradsieve_hvd.dropin.compressor import Compression, HorovodCompressor
     from gradsieve_hvd.dropin.job_compression import job_compression
@@ -72,6 +73,7 @@ _HOMES = {
         "RankMismatch",
         "StateError",
     ),
+    "gradsieve_hvd.control.reported": ("report",),
     "gradsieve_hvd.ddp": ("DdpState", "ddp_hook"),
     "gradsieve_hvd.dropin.compressor": ("Compression", "HorovodCompressor"),
     "gradsieve_hvd.dropin.job_compression": ("job_compression",),
@@ -109,6 +111,7 @@ __all__ = [
     "ddp_hook",
     "job_compression",
     "load_state_dict",
+    "report",
     "state_dict",
     "statistics",
 ]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gradsieve.policies import Steering
 from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.plan import MODES, NO_PLAN, Plan
+from gradsieve_hvd.control.reported import reported_loss
 from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
 from gradsieve_hvd.control.reporter_clock import StepClock
 from gradsieve_hvd.engine.statistics import StepStatistics
@@ -188,6 +189,8 @@ class PlanExchange:
         names = {ours: name for name, ours in MODES.items()}
         if modes := [names[mode] for mode in _common_modes(parts)]:
             sample |= {"mode": modes[0], "modes": modes}
+        if (loss := reported_loss()) is not None:
+            sample["loss"] = loss
         if self._reporter.committed_step is not None:
             sample["committedStep"] = self._reporter.committed_step
         return sample

@@ -126,7 +126,7 @@ def page(job: JobStateMachine, started_at: str | None) -> str:
         "generation": str(job.generation),
         "started": started_at or "–",
         "missing hosts": ", ".join(status["missing"]) or "–",
-        "step": "–" if job.telemetry is None else str(job.telemetry.step),
+        **_training(job),
     }
     rows = "".join(f"<tr><th>{name}<td>{html.escape(text)}" for name, text in lines.items())
     return (
@@ -135,3 +135,30 @@ def page(job: JobStateMachine, started_at: str | None) -> str:
         f"<table>{rows}</table><h2>Hosts</h2><table>{hosts}</table>"
         '<p><a href="/metrics">metrics</a> <a href="/v1/status">status</a></html>\n'
     )
+
+
+def _training(job: JobStateMachine) -> dict[str, str]:
+    """Return what the last sample says, for people."""
+    sample = job.telemetry
+    if sample is None:
+        return {"step": "–"}
+    numbers = sample.numbers
+    shown = {
+        "step": str(sample.step),
+        "loss": f"{numbers['loss']:.4g}" if "loss" in numbers else "–",
+        "step time": f"{_shown(numbers['stepSeconds'])}, {_shown(numbers['waitSeconds'])} of it waiting",
+        "mode": sample.mode or "Synchronous",
+    }
+    if "densityPermille" in numbers:
+        shown["density"] = f"{numbers['densityPermille'] / 10:.3g} %"
+    if numbers.get("denseBytesPerStep"):
+        saved = 1 - numbers.get("wireBytesPerStep", 0.0) / numbers["denseBytesPerStep"]
+        shown["bytes saved"] = f"{100 * saved:.1f} %"
+    if sample.ranks:
+        slowest = max(sample.ranks, key=lambda rank: rank.step_seconds)
+        shown["slowest rank"] = f"{slowest.rank} on {slowest.host}, {_shown(slowest.step_seconds)} of work"
+    return shown
+
+
+def _shown(seconds: float) -> str:
+    return f"{1000 * seconds:.4g} ms"
