@@ -53,7 +53,7 @@ setup:  ## virtual environment, pinned packages and Horovod, in .venv
 	echo "set-up: done in $$((SECONDS - started)) s"
 
 test: setup  ## all tests but those on a cluster
-	@$(BIN)/python -m pytest -n 2 $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest -n 3 $(PYTEST_FLAGS)
 
 e2e: setup  ## tests on a real Kubernetes on this machine: root, Go and some Debian packages
 	@PYTHONPATH=tests/e2e $(BIN)/python -m cluster build

@@ -1,4 +1,4 @@
-"""How the tests are shared out between processes (pytest-xdist, ``-n 2``), and what hypothesis may do."""
+"""How the tests are shared out between processes (pytest-xdist), and what hypothesis may do."""
 
 from __future__ import annotations
 
