@@ -68,6 +68,8 @@ class Run:
     Args:
         settings: trained side by side; what workers do and when does not depend on them.
         patience: the run ends at this multiple of the time at which the first setting reached the target.
+
+    pushes: that have arrived; whoever looks at them may empty it.
     """
 
     def __init__(
@@ -94,17 +96,35 @@ class Run:
         self._seconds = [math.inf] * len(settings)
         self._computed = self._missed = 0.0
         self._applied = 0
-
-    def play(self) -> Result:
-        """Run until all settings have reached the target, or patience or the horizon is at its end."""
+        self._now = 0.0
+        self.pushes: list[Pushed] = []
         self._put(0.0, Started(0.0))
-        now = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether all settings have reached the target, or nothing comes any more before the end."""
+        return max(self._seconds) < math.inf or not self._queue or self._queue[0][0] > self._limit
+
+    def change(self, mode: Mode) -> None:
+        """Go on in another mode: when all have pushed what they compute, they begin anew with the newest
+        weights. Those last pushes are not used.
+        """
+        computing = [time for time, _, event in self._queue if isinstance(event, Pushed)]
+        drained = max(computing, default=self._now)
+        self._mode, self._table, self._wake = mode, NodeTable(len(self._held)), None
+        self._queue, self._gradients = [], {}
+        self._held = [self._weights.values_SN] * len(self._held)
+        self._put(drained, Started(drained))
+
+    def play(self, until: float = math.inf) -> Result:
+        """Run until all settings have reached the target, or patience or the horizon is at its end; or, to be
+        gone on with, to some time.
+        """
+        now = self._now
         with np.errstate(over="ignore", invalid="ignore"):  # of settings that diverge
-            while self._queue and max(self._seconds) == math.inf:
+            while not self.over and self._queue[0][0] <= until:
                 time, _, event = heapq.heappop(self._queue)
-                if time > self._limit:
-                    break
-                now = time
+                self._now = now = time
                 if isinstance(event, Pushed) and event.now != time:
                     self._send(event, time)
                 elif not isinstance(event, Woke) or event is self._wake:
@@ -116,6 +136,7 @@ class Run:
     def _happen(self, event: Event) -> None:
         if isinstance(event, Pushed):
             self._gradients[event.number] = self._gradient(event)
+            self.pushes.append(event)
             self._computed += event.seconds
         missed = {push.number: self._table.version - push.version for push in self._table.pending.values()}
         if isinstance(event, Pushed):
