@@ -15,7 +15,6 @@ _MOST_SLOTS = 1024
 _MOST_MACHINE = 64  # HOST_NAME_MAX of Linux
 _MOST_PLAN_FIELDS = 64
 _MOST_MODES, _LONGEST_MODE = 16, 32
-_LEAST_SHARE = 1e-3
 DENSITIES = ("densityPermille", "minDensityPermille", "maxDensityPermille")
 """Fields of a plan, by which ranks change their densities while they run."""
 
@@ -222,14 +221,15 @@ class RankTelemetry:
         host: its host's name.
         step_seconds: what its own work takes.
         wait_seconds: what it waits for others; None if it does not say.
-        share: its part of a batch, in equal parts.
+        equal_share_seconds: what its own work would take with an equal share of the batch; None if it has
+            that.
     """
 
     rank: int
     host: str
     step_seconds: float
     wait_seconds: float | None = None
-    share: float = 1.0
+    equal_share_seconds: float | None = None
 
     @classmethod
     def read(cls, fields: Fields) -> RankTelemetry:
@@ -243,13 +243,14 @@ class RankTelemetry:
             host_field(fields),
             fields.number("stepSeconds"),
             fields.number("waitSeconds") if "waitSeconds" in fields else None,
-            fields.number("share", _LEAST_SHARE, 1 / _LEAST_SHARE) if "share" in fields else 1.0,
+            fields.number("equalShareSeconds") if "equalShareSeconds" in fields else None,
         )
 
     def to_json(self) -> dict[str, object]:
         """The times as they were sent."""
         waits = {} if self.wait_seconds is None else {"waitSeconds": self.wait_seconds}
-        share = {} if self.share == 1.0 else {"share": self.share}
+        equal = self.equal_share_seconds
+        share = {} if equal is None else {"equalShareSeconds": equal}
         return {"rank": self.rank, "host": self.host, "stepSeconds": self.step_seconds, **waits, **share}
 
 

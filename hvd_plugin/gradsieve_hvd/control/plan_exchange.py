@@ -27,11 +27,13 @@ class Standing(NamedTuple):
     """Where a rank stands.
 
     modes: the present one and then the others that it can change to now; empty if it cannot change.
-    share: its part of a batch, in equal parts: work that takes as long with half of it is half as fast.
+    share: its part of a batch, in equal parts. computing: seconds of a step that a larger share would make
+        longer.
     """
 
     modes: Sequence[str] = ()
     share: float = 1.0
+    computing: float = 0.0
 
 
 def join(
@@ -180,7 +182,7 @@ class PlanExchange:
                     "host": part["host"],
                     "stepSeconds": max(part["seconds"] - part["wait"], 0.0),
                     "waitSeconds": part["wait"],
-                    **({} if part["share"] == 1.0 else {"share": part["share"]}),
+                    **_with_equal_share(part),
                 }
                 for rank, part in enumerate(parts)
             ],
@@ -203,3 +205,11 @@ def _common_modes(parts: Sequence[dict[str, Any]]) -> list[str]:
 
 def _say(message: str) -> None:
     print(f"gradsieve: {message}", file=sys.stderr, flush=True)
+
+
+def _with_equal_share(part: dict[str, Any]) -> dict[str, float]:
+    """Return a rank's work with an equal share of the batch; nothing if it has that."""
+    if part["share"] == 1.0:
+        return {}
+    work = max(part["seconds"] - part["wait"], 0.0)
+    return {"equalShareSeconds": max(work + part["computing"] * (1 / part["share"] - 1), 0.0)}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradsieve_hvd.control.messages import Telemetry
+from gradsieve_hvd.control.messages import RankTelemetry, Telemetry
 
 MOST_SAMPLES = 32
 """About a minute of them. The window begins again with each plan and each start of ranks."""
@@ -65,7 +65,7 @@ class Window:
                 now,
                 telemetry.numbers.get("stepSeconds", 0.0),
                 telemetry.numbers.get("waitSeconds", 0.0),
-                tuple(max(rank.step_seconds / rank.share, _LEAST_SECONDS) for rank in telemetry.ranks),
+                tuple(max(_work(rank), _LEAST_SECONDS) for rank in telemetry.ranks),
                 tuple(rank.wait_seconds or 0.0 for rank in telemetry.ranks),
             )
         )
@@ -142,6 +142,10 @@ class Window:
             }
             for host in heapq.nlargest(MOST_HOSTS, means, key=means.__getitem__)
         ]
+
+
+def _work(rank: RankTelemetry) -> float:
+    return rank.step_seconds if rank.equal_share_seconds is None else rank.equal_share_seconds
 
 
 def _harmonic(times: Sequence[float]) -> float:

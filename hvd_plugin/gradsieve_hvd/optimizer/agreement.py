@@ -27,7 +27,7 @@ class Agreement:
 
     other_steps: that were taken without exchanging gradients. modes: returns the present mode and then the
     others that this rank can change to; nothing if it cannot change. share: returns its part of a batch, in
-    equal parts.
+    equal parts, and the seconds that this takes it to compute.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Agreement:
         self._control: PlanExchange | None = None
         self.other_steps = 0
         self.modes: Callable[[], Sequence[str]] = tuple
-        self.share: Callable[[], float] = _whole
+        self.share: Callable[[], tuple[float, float]] = _whole
 
     @property
     def plan(self) -> Plan | None:
@@ -73,7 +73,7 @@ class Agreement:
     def _standing(self) -> Standing:
         from gradsieve_hvd.control.plan_exchange import Standing
 
-        return Standing(self.modes(), self.share())
+        return Standing(self.modes(), *self.share())
 
     def after_step(self) -> None:
         """A step was taken: report it, and follow the newest plan."""
@@ -87,5 +87,5 @@ class Agreement:
             self._control.after_round(self._reducer.step + self.other_steps, sent, steps, waited)
 
 
-def _whole() -> float:
-    return 1.0
+def _whole() -> tuple[float, float]:
+    return 1.0, 0.0

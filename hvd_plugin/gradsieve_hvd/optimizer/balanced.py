@@ -9,7 +9,6 @@ from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.compression_argument import settings_from
 
 from .request import Request
-from .sampling import Balance
 from .synchronous import synchronous_as
 
 
@@ -39,5 +38,5 @@ def balanced(request: Request, *, announce_every: int = 10) -> Any:
                 "not go with; leave it out"
             )
     made = synchronous_as(request, mode="balanced", announce_every=announce_every)
-    made.synchronizer.balance = Balance(made.synchronizer.batches, announce_every)
+    made.synchronizer.weigh(announce_every)
     return made

@@ -56,6 +56,11 @@ class RoundClock:
         """How long the round has lasted."""
         return self._clock() - self._ended
 
+    @property
+    def exchanging_seconds(self) -> float:
+        """What of this round went into selecting and encoding so far, whatever the batch's size."""
+        return self._selection + self._encoding
+
     @contextmanager
     def selecting(self) -> Iterator[None]:
         """Within, entries are selected."""

@@ -124,8 +124,9 @@ class Synchronizer:
             state.velocity = self._momentum.velocity(parameter, compressed=state.compressor is not None)
         return state
 
-    def _share(self) -> float:
-        return self.batches.shares(self.batches.taken)[self.batches.rank]
+    def _share(self) -> tuple[float, float]:
+        share = self.batches.shares(self.batches.taken)[self.batches.rank]
+        return share, 0.0 if self.balance is None else self.balance.computing_seconds
 
     def add(self, name: str, parameter: Parameter) -> None:
         """Reduce one more parameter from the next round on; all ranks add the same ones.
@@ -226,6 +227,11 @@ class Synchronizer:
             for state in self.reducer.states.values():
                 if state.velocity is not None:
                     self._momentum.give_back(state.parameter, state.velocity)
+
+    def weigh(self, announce_every: int) -> Balance:
+        """Weigh gradients by samples from now on, and let shares follow speeds; see `Balance`."""
+        self.balance = Balance(self.batches, announce_every, lambda: self._clock.exchanging_seconds)
+        return self.balance
 
     def pause(self) -> None:
         """Leave gradients alone until `resume`: between two steps, in which they stay on their rank."""

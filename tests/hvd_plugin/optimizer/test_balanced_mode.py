@@ -32,6 +32,12 @@ class FakeClock:
         return self.now
 
 
+def timed_by(clock: FakeClock, optimizer: Any, exchanging: float = 0.0) -> None:
+    """Have steps be timed by a clock, of which so many seconds are selecting and encoding."""
+    balance = optimizer.synchronizer.balance
+    balance.clock, balance.exchanging = clock, lambda: exchanging
+
+
 def train(rank: Any, sampler: Any, epochs: int, speeds: Any = None) -> list[list[int]]:
     """Return the sizes of this rank's batches; a batch takes as long as ``speeds`` says."""
     inputs, targets = data()
@@ -86,7 +92,7 @@ def test_gradients_are_those_of_all_samples_together():
 @pytest.mark.parametrize("exchange", ["dense", "allgather"])
 def test_shares_follow_speeds_and_all_ranks_end_alike(exchange):
     def work(rank: ThreadRank) -> Any:
-        rank.optimizer.synchronizer.balance.clock = FakeClock()
+        timed_by(FakeClock(), rank.optimizer)
         sampler = gradsieve_hvd.DynamicSampler(range(SAMPLES), rank.optimizer, 8, seed=3)
         sizes = train(rank, sampler, 3, SPEEDS)
         assert rank.optimizer.shares == pytest.approx((0.5, 0.5, 1.0, 2.0))
@@ -101,9 +107,30 @@ def test_shares_follow_speeds_and_all_ranks_end_alike(exchange):
         assert_same(ended, results[0][1])
 
 
+def test_what_selecting_takes_is_no_part_of_a_speed():
+    """Else who has a small share would seem slow for it, and would keep it."""
+
+    def work(rank: ThreadRank) -> Any:
+        clock = FakeClock()
+        timed_by(clock, rank.optimizer, exchanging=1.0)
+        backward = rank.optimizer.synchronizer.gradient_ready
+
+        def ready(name: str) -> None:
+            clock.now += 0.25  # four tensors
+            backward(name)
+
+        rank.optimizer.synchronizer.gradient_ready = ready
+        sampler = gradsieve_hvd.DynamicSampler(range(SAMPLES), rank.optimizer, 6, seed=3)
+        rank.optimizer.batches.change(1, (0.5, 1.5))
+        train(rank, sampler, 1, (100.0, 100.0))
+        return rank.optimizer.shares
+
+    assert balanced(2, work)[0] == pytest.approx((1.0, 1.0))
+
+
 def test_speeds_that_hardly_differ_change_nothing():
     def work(rank: ThreadRank) -> Any:
-        rank.optimizer.synchronizer.balance.clock = FakeClock()
+        timed_by(FakeClock(), rank.optimizer)
         sampler = gradsieve_hvd.DynamicSampler(range(SAMPLES), rank.optimizer, 6, seed=3)
         return train(rank, sampler, 1, (100.0, 115.0))
 
@@ -160,7 +187,7 @@ def test_batches_by_speed_end_alike_on_real_ranks(hvd: Any) -> None:
     optimizer = gradsieve_hvd.DistributedOptimizer(
         sgd(model), model.named_parameters(), lossless(), mode="balanced", announce_every=2
     )
-    optimizer.synchronizer.balance.clock = FakeClock()
+    timed_by(FakeClock(), optimizer)
     sampler = gradsieve_hvd.DynamicSampler(range(SAMPLES), optimizer, 8, seed=3)
     rank = ThreadRank(hvd.rank(), hvd.size(), model, optimizer, None)
     sizes = train(rank, sampler, 2, [100.0 * (1 + each) for each in range(hvd.size())])

@@ -19,7 +19,6 @@ from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.optimizer.local.report import Report
 from gradsieve_hvd.optimizer.local.rounds import LocalRounds
 from gradsieve_hvd.optimizer.local.rules import LocalRules
-from gradsieve_hvd.optimizer.sampling import Balance
 from gradsieve_hvd.optimizer.synchronizer import Synchronizer
 
 from .average_state import average_state
@@ -222,7 +221,7 @@ class ModeChanges:
         else:
             synchronizer.resume()
             if mode == "balanced" and synchronizer.balance is None:
-                synchronizer.balance = Balance(synchronizer.batches, self._announce_every)
+                synchronizer.weigh(self._announce_every)
             if synchronizer.balance is not None:
                 synchronizer.balance.restart()
                 # Where batches follow nobody's speed, gradients are weighed all the same.

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from statistics import median
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.server.events import Pushed
@@ -25,7 +26,7 @@ class Balance:
     """Measures this rank's speed, and changes all ranks' shares together.
 
     1. A step's speed is its samples over the seconds from the end of the step before to ``synchronize()``:
-       loading and computing, without waiting for others.
+       loading and computing, without waiting for others, and without what takes as long for a small batch.
     2. After every ``every`` steps the ranks tell each other their last speeds, and how many batches they have
        handed out to their loaders.
     3. Each decides alike; see `SharesBySpeed`. New shares hold from the first batch on that no rank has
@@ -34,16 +35,21 @@ class Balance:
     Args:
         batches: of the optimizer.
         every: steps from one announcement to the next.
+        exchanging: returns the seconds of the present step that went into selecting and encoding.
         clock: seconds.
 
     changes: whether shares are changed; else gradients are weighed, and that is all.
     """
 
     def __init__(
-        self, batches: BatchCounter, every: int, clock: Callable[[], float] = time.monotonic
+        self,
+        batches: BatchCounter,
+        every: int,
+        exchanging: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._batches, self._every, self._rule = batches, every, SharesBySpeed()
-        self.clock, self.changes = clock, True
+        self.clock, self.exchanging, self.changes = clock, exchanging, True
         self._began: float | None = None
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
 
@@ -61,10 +67,19 @@ class Balance:
         self._recent.clear()
         self._began = None
 
+    @property
+    def computing_seconds(self) -> float:
+        """The median of this rank's last steps; 0 before the first."""
+        return median(seconds for _, seconds in self._recent) if self._recent else 0.0
+
     def computed(self) -> None:
-        """Note that the gradients of a step are there."""
+        """Note that the gradients of a step are there.
+
+        What went into selecting and encoding is left out: with that, who has a small share would seem slower
+        the smaller it is, and would never get a larger one.
+        """
         if self._began is not None:
-            seconds = max(self.clock() - self._began, _SHORTEST)
+            seconds = max(self.clock() - self._began - self.exchanging(), _SHORTEST)
             self._recent.append((self._sizes()[self._batches.rank], seconds))
 
     def end_step(self, messages: Messages) -> None:
