@@ -9,6 +9,7 @@
     shard ── Weights ──► worker
     worker ── Leave ──► decision-maker ── Stop ──► everyone, when all workers have left
     anyone ── Failure ──► everyone
+    anyone ── Count ───► anyone              how many letters it has sent, in a long silence
 
 A letter is a frame (`gradsieve.codec.frame`: magic, version, lengths, checksum) around a header in JSON and
 parts of bytes.
@@ -125,9 +126,16 @@ class Failure(Letter):
     says: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count(Letter):
+    """The sender has sent so many letters to the receiver, counts apart, all of them before this one."""
+
+    letters: int
+
+
 _KINDS: Mapping[str, type[Letter]] = {
     each.__name__: each
-    for each in (Push, Parts, Orders, Answer, Weights, AskWeights, Leave, Stop, Failure)
+    for each in (Push, Parts, Orders, Answer, Weights, AskWeights, Leave, Stop, Failure, Count)
 }  # fmt: skip
 _FORMAT = 1
 

@@ -10,6 +10,7 @@ import queue
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -23,6 +24,7 @@ from .decision_maker import DecisionMaker
 from .letters import (
     Answer,
     AskWeights,
+    Count,
     Failure,
     Leave,
     Letter,
@@ -39,6 +41,9 @@ from .shard import Shard
 
 _LOOK_SECONDS = 0.5
 _FAREWELL_SECONDS = 5.0
+_COUNT_SECONDS = 5.0
+"""Silence after which ranks tell each other how many letters they have sent: a lost one is found out long
+before anybody's patience ends."""
 
 
 class ServerThread:
@@ -71,6 +76,9 @@ class ServerThread:
         self._heard = RUNNING.seconds()
         self._stopped, self._awaited = False, set(shards)  # those whose last weights are still to come
         self._leaving = threading.Lock()
+        self._posting = threading.Lock()
+        self._posted, self._received = Counter[int](), Counter[int]()  # letters, by the other rank
+        self._counted = self._heard
         self._left = self._wants_to_leave = False
         self._thread = threading.Thread(target=self._run, name="gradsieve-server", daemon=True)
         self._thread.start()
@@ -85,7 +93,10 @@ class ServerThread:
         """Send a letter to ranks; see `Mail.post`."""
         packed = pack(letter)
         for rank in to:
-            self._mail.post(packed, rank)
+            # Counts must stand behind all letters that they count.
+            with self._posting:
+                self._mail.post(packed, rank)
+                self._posted[rank] += 1
 
     def silence(self) -> float:
         """Return for how many seconds of this process nothing has been heard from anybody."""
@@ -144,13 +155,40 @@ class ServerThread:
             self.leave()
         collected = self._mail.collect(self._seconds_to_wait())
         if collected is not None:
-            self._heard = RUNNING.seconds()
             source, message = collected
-            self._read(source, self._unpacked(source, message))
+            letter = self._unpacked(source, message)
+            if isinstance(letter, Count):
+                self._compare(source, letter.letters)
+            else:
+                self._received[source] += 1
+                self._heard = RUNNING.seconds()
+                self._read(source, letter)
+        self._count()
         maker = self._decision_maker
         if maker is not None and maker.wake_at is not None and time.monotonic() >= maker.wake_at:
             self._post_all(maker.wake(time.monotonic()))
         return self.failure is None
+
+    def _count(self) -> None:
+        """In a long silence, tell the others how many letters they have been sent. That is no sign of life:
+        patience goes by other letters.
+        """
+        now = RUNNING.seconds()
+        if self._stopped or now - max(self._heard, self._counted) < _COUNT_SECONDS:
+            return
+        self._counted = now
+        for rank in range(self.size):
+            if rank != self.rank:
+                with self._posting:
+                    self._mail.post(pack(Count(letters=self._posted[rank])), rank)
+
+    def _compare(self, source: int, letters: int) -> None:
+        if letters != self._received[source]:
+            raise ExchangeError(
+                f"rank {self.rank}: rank {source} has sent {letters} letters and {self._received[source]} "
+                "have come, although a later one has: what carries them has lost some. Start again from a "
+                "checkpoint, over another transport if it happens again"
+            )
 
     def _seconds_to_wait(self) -> float:
         maker = self._decision_maker

@@ -162,8 +162,13 @@ class Worker:
         )
 
     def _keep(self, source: int, letter: Letter) -> None:
-        if isinstance(letter, Weights):
-            self._arrived[letter.version][source] = letter
+        if not isinstance(letter, Weights):
+            kind = type(letter).__name__
+            error = ExchangeError(f"rank {self._server.rank}: nobody waits for a {kind} of rank {source}")
+            self.fail(error)
+            self.raise_if_failed()
+            return
+        self._arrived[letter.version][source] = letter
 
     def _next(self, what: str) -> tuple[int, Letter]:
         """Return the next letter for the worker, or raise at the end of training or of patience."""
