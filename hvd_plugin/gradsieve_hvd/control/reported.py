@@ -31,12 +31,15 @@ def report(*, loss: SupportsFloat) -> None:
     Raises:
         ConfigurationError: it is no number.
     """
+    if isinstance(loss, str | bytes | bool):
+        raise ConfigurationError(f"report(loss={loss!r}): expected a number or a tensor of one element"[:400])
     try:
         # A tensor that gradients go through warns when it is read.
         value = float(loss.detach() if hasattr(loss, "detach") else loss)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        kind = type(loss).__name__
         raise ConfigurationError(
-            f"report(loss={loss!r}): expected a number or a tensor of one element ({error})"[:400]
+            f"report(loss=...): expected a number or a tensor of one element, not this {kind}: {error}"[:400]
         ) from error
     _reported.loss = value if math.isfinite(value) and abs(value) <= _LARGEST else None
 

@@ -15,6 +15,7 @@ from typing import Any
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.plan import NO_PLAN, Plan
+from gradsieve_hvd.control.reported import reported_loss
 from gradsieve_hvd.control.reporter_connection import Coordinator, CoordinatorRefused
 
 SECONDS = 2.0
@@ -99,6 +100,9 @@ class Reporter:
         self.sample = {**self.sample, "step": self.step, "time": time.time()}
         if self.committed_step is not None:
             self.sample["committedStep"] = self.committed_step
+        self.sample.pop("loss", None)
+        if (loss := reported_loss()) is not None:
+            self.sample["loss"] = loss
 
     def _take(self, content: object) -> None:
         try:

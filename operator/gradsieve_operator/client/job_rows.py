@@ -80,6 +80,16 @@ def job_row(job: Mapping[str, Any]) -> JobRow:
     return JobRow(cells, state)
 
 
+PLAN_HEADER = ("MODE", "PLAN", "APPLIED", "REASON", "LOSS")
+
+
+def plan_cells(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the plan of a HorovodJob, in the order of `PLAN_HEADER` but for the loss."""
+    plan = (job.get("status") or {}).get("plan") or {}
+    names = ("mode", "generation", "appliedGeneration", "reason")
+    return tuple(one_line(str(plan.get(name, NOTHING))) for name in names)
+
+
 def job_rows(jobs: Iterable[Mapping[str, Any]]) -> list[JobRow]:
     """Return the rows of jobs, by namespace and name."""
     return sorted((job_row(job) for job in jobs), key=lambda row: row.cells[:2])

@@ -15,6 +15,7 @@ HEADER = ("HOST", "RANK", "WORK", "WAIT", "CONNECTED")
 _MOST_HOSTS = 4 * MAX_WORKERS
 _MOST_RANKS = MAX_WORKERS * MAX_SLOTS
 _MILLI = 1000
+_LONGEST, _LARGEST_LOSS = 1e9, 1e18
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,22 @@ def rank_rows(status: Mapping[str, Any]) -> list[RankRow]:
     ]
 
 
+def loss(status: Mapping[str, Any]) -> str:
+    """Return the loss that the program has reported last, if it reports one; ``status`` as for `rank_rows`.
+
+    Raises:
+        SpecError: it is no number.
+    """
+    telemetry = Fields(status, "status").object("telemetry")
+    found = telemetry.values.get("loss")
+    if found is None:
+        return NOTHING
+    number = isinstance(found, int | float) and not isinstance(found, bool)
+    if not number or not -_LARGEST_LOSS <= found <= _LARGEST_LOSS:
+        raise telemetry.error("loss", f"must be a number, at most {_LARGEST_LOSS:g}")
+    return f"{found:.6g}"
+
+
 def _rank_row(rank: Fields, *, connected: bool) -> RankRow:
     number = rank.number_or("rank", 0, 0, _MOST_RANKS)
     times = (f"{_seconds(rank, name) * _MILLI:.0f}ms" for name in ("stepSeconds", "waitSeconds"))
@@ -67,8 +84,8 @@ def _objects(fields: Fields, name: str, most: int) -> list[Fields]:
 
 def _seconds(fields: Fields, name: str) -> float:
     found = fields.values.get(name, 0)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not found >= 0:
-        raise fields.error(name, "must be a number of seconds")
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= _LONGEST:
+        raise fields.error(name, f"must be a number of seconds, at most {_LONGEST:g}")
     return found
 
 

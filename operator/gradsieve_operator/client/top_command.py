@@ -78,24 +78,28 @@ def command(*, job: str | None, everywhere: bool, once: bool, interval: float, *
 
 
 def _one_job(target: Target, name: str) -> View:
-    """Return a job's row and its ranks'; without these where no coordinator tells of them."""
+    """Return a job's row, its plan, and its ranks'; without these where no coordinator tells of them."""
     custom: Any = client.CustomObjectsApi(target.api)
     core: Any = client.CoreV1Api(target.api)
     where = (contract.GROUP, contract.VERSION, target.namespace, contract.JOB_PLURAL, name)
     found = custom.get_namespaced_custom_object(*where, _request_timeout=_CALL_SECONDS)
     ranks: Sequence[RankRow] = ()
-    trouble = ""
+    trouble, loss = "", job_rows.NOTHING
     try:
         running = [pod for pod in coordinators(core, target.namespace, name) if not pod.over]
         if running:
-            ranks = rank_rows.rank_rows(ask(core, target.namespace, running[-1].name))
+            status = ask(core, target.namespace, running[-1].name)
+            ranks, loss = rank_rows.rank_rows(status), rank_rows.loss(status)
         else:
             trouble = "no ranks: no coordinator runs"
     except client.ApiException as error:
         trouble = f"no ranks: {kubeconfig.in_words(error)}"
     except (CoordinatorSilent, SpecError) as error:
         trouble = f"no ranks: {error}"
-    return View(((job_rows.HEADER, [job_rows.job_row(found)]), (rank_rows.HEADER, ranks)), trouble)
+    row = job_rows.job_row(found)
+    plan = job_rows.JobRow((*job_rows.plan_cells(found), loss), row.state)
+    tables = ((job_rows.HEADER, [row]), (job_rows.PLAN_HEADER, [plan]), (rank_rows.HEADER, ranks))
+    return View(tables, trouble)
 
 
 def _jobs(target: Target, namespace: str | None) -> Iterator[Manifest]:

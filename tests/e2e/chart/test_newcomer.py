@@ -111,7 +111,7 @@ def test_a_newcomer_installs_the_operator_submits_a_training_and_watches_it(
     assert (shown["NAME"], shown["GROUPS"], shown["GPUS"]) == ("train", "workers:4/4", f"4x{A100}")
 
     def hosts() -> set[tuple[str, str]]:
-        ranks = said(start(command("gradsieve top train"))).split("\n\n")[1].splitlines()
+        ranks = said(start(command("gradsieve top train"))).split("\n\n")[-1].splitlines()
         assert ranks[0].split() == ["HOST", "RANK", "WORK", "WAIT", "CONNECTED"]
         return {(row.split()[0], row.split()[-1]) for row in ranks[1:]}
 

@@ -56,7 +56,19 @@ def test_what_is_not_finite_or_absurd_is_left_out_and_the_sample_still_arrives(l
     assert found.step == 2
 
 
-@pytest.mark.parametrize("loss", ["low", None, torch.zeros(2), [1.0]])
+def test_the_last_sample_of_a_training_has_its_last_loss():
+    reporter = Reporter(None)
+    reporter.sample, reporter.step = {"step": 1, "loss": 3.0}, 2
+    gradsieve_hvd.report(loss=0.5)
+    reporter._take_last_step()
+    assert (reporter.sample["step"], reporter.sample["loss"]) == (2, 0.5)
+    reporter.step = 3
+    gradsieve_hvd.report(loss=float("nan"))
+    reporter._take_last_step()
+    assert "loss" not in reporter.sample
+
+
+@pytest.mark.parametrize("loss", ["low", "1.0", True, None, torch.zeros(2), [1.0], 10**400])
 def test_what_is_no_number_is_refused(loss):
     gradsieve_hvd.report(loss=2.0)
     with pytest.raises(ConfigurationError, match="expected a number or a tensor of one element"):

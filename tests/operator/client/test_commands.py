@@ -69,8 +69,9 @@ async def test_top_of_one_job_shows_its_row_and_says_why_there_are_no_ranks(serv
     server.objects[JOB, "research", "digits"] = jobs.body()
     done = await asyncio.to_thread(called, "top", "digits", "-n", "research")
     assert done.returncode == 0, done.stderr
-    jobs_table, ranks = done.stdout.split("\n\n")
+    jobs_table, plan, ranks = done.stdout.split("\n\n")
     assert jobs_table.splitlines()[1].split()[1] == "digits"
+    assert plan.split()[:5] == ["MODE", "PLAN", "APPLIED", "REASON", "LOSS"]
     assert ranks.split() == ["HOST", "RANK", "WORK", "WAIT", "CONNECTED"]
     assert done.stderr == "no ranks: no coordinator runs\n"
 

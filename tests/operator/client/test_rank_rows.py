@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradsieve_operator.client.rank_rows import HEADER, rank_rows
+from gradsieve_operator.client.rank_rows import HEADER, loss, rank_rows
 from gradsieve_operator.errors import SpecError
 
 
@@ -53,9 +53,24 @@ def test_no_cell_is_empty_has_a_blank_or_steers_the_terminal():
         {"telemetry": {"ranks": [{"rank": -1}]}},
         {"telemetry": {"ranks": [{"stepSeconds": float("nan")}]}},
         {"telemetry": {"ranks": [{"stepSeconds": "1"}]}},
+        {"telemetry": {"ranks": [{"stepSeconds": 10**400}]}},
+        {"telemetry": {"ranks": [{"waitSeconds": float("inf")}]}},
     ],
     ids=str,
 )
 def test_what_is_no_status_is_named(status):
     with pytest.raises(SpecError, match="status"):
         rank_rows(status)
+
+
+@pytest.mark.parametrize(("told", "shown"), [(0.123456789, "0.123457"), (2, "2"), (None, "-")])
+def test_the_loss_is_what_the_program_reported_last(told, shown):
+    assert loss({"telemetry": {"loss": told}}) == shown
+
+
+@pytest.mark.parametrize(
+    "told", ["low", True, 10**400, float("nan"), float("inf")], ids=lambda told: str(told)[:4]
+)
+def test_what_is_no_loss_is_named(told):
+    with pytest.raises(SpecError, match="loss"):
+        loss({"telemetry": {"loss": told}})
