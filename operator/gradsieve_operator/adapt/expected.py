@@ -24,9 +24,9 @@ _LATE, _LATE_AT_TIMES = 0.95, 0.8
 """Efficiency of Adaptive with workers that are always slow, and with workers that are slow at times: what it
 needs in docs/modes.md (slow4, wander; transient) against what its rate of samples alone would let it need."""
 
-_LOST_PER_LOCAL_STEP: Final = 0.02
-"""Of the efficiency, by each step between two exchanges. Assumed: one small, untuned training lost more, 0.6
-at 15 steps (docs/modes.md)."""
+_LOST_PER_LOCAL_STEP: Final = 0.03
+"""Of the efficiency, by each step between two exchanges, against a low density at each: a small training
+without tuned rates was with 15 local steps where 1 % top-k is after 0.71 times as many (docs/modes.md)."""
 
 
 def time_to_loss(plan: Plan, now: Plan, window: Window) -> float:
