@@ -238,8 +238,10 @@ class Synchronizer:
         self._hooks.paused = True
 
     def resume(self) -> None:
-        """Go on with the gradients of the next step."""
-        self._hooks.paused = False
+        """Go on with the gradients of the next step; the time since `pause` is no part of its round."""
+        if self._hooks.paused:
+            self._hooks.paused = False
+            self._clock.started()
 
     def _skip(self) -> None:
         self.joining.tell(taken=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from typing import Any
 
 import pytest
@@ -311,6 +312,45 @@ def test_rounds_may_become_longer_and_shorter_while_steps_are_local():
         return lengths
 
     assert auto(2, work) == [[2, 4, 4]] * 2
+
+
+def test_local_steps_are_no_part_of_the_next_rounds_time():
+    """It is what a path is chosen by with exchange="auto"."""
+
+    def work(rank: ThreadRank) -> Any:
+        train(rank, 1)
+        rank.optimizer.change_mode("local")
+        began = time.monotonic()
+        train(rank, 3, first=1)
+        rank.optimizer.change_mode("synchronous")
+        return rank.optimizer.synchronizer._clock.ready_seconds < time.monotonic() - began
+
+    assert auto(2, work, exchange="auto") == [True, True]
+
+
+def test_parameters_may_be_added_between_two_rounds_of_local_steps():
+    def work(rank: ThreadRank) -> Any:
+        train(rank, 1)
+        rank.optimizer.change_mode("local")
+        train(rank, 1, first=1)
+        more = nn.Parameter(torch.ones(3))
+        with pytest.raises(ConfigurationError, match="between two rounds"):
+            rank.optimizer.add_param_group({"params": [more]})
+        with rank.optimizer.consistent():
+            rank.optimizer.add_param_group({"params": [more]})
+        for _ in range(3):
+            rank.optimizer.zero_grad()
+            (more * (rank.rank + 1)).sum().backward()
+            rank.optimizer.step()
+        rank.optimizer.change_mode("synchronous")
+        rank.optimizer.zero_grad()
+        (more * (rank.rank + 1)).sum().backward()
+        rank.optimizer.step()
+        return more.detach()
+
+    first, second = auto(2, work)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, torch.ones(3))
 
 
 def test_ranks_whose_data_run_out_join_in_either_mode():
