@@ -150,7 +150,16 @@ class ReducerMemory:
         return checkpoint.state_of(self.reducer)
 
     def prepare(self, state: Mapping[str, Any], residuals: bool) -> Callable[[], None]:
-        """See `checkpoint.prepare`."""
+        """See `checkpoint.prepare`.
+
+        Raises:
+            ConfigurationError: also where local steps have left something, which this optimizer would lose.
+        """
+        if isinstance(state, Mapping) and state.get("local"):
+            raise ConfigurationError(
+                "the state was saved by mode='auto' during local steps and holds residuals of weights, which "
+                "this optimizer does not keep: load it with mode='auto'"
+            )
         return checkpoint.prepare(self.reducer, state, residuals)
 
     def owed(self) -> float:

@@ -15,7 +15,7 @@ from local_ranks import adamw, train
 from thread_ranks import ThreadRank, on_thread_ranks
 from torch import nn
 from torch.nn import functional as F
-from training import Weights, assert_same, laplace, loss_of, lossless, sgd, weights
+from training import Weights, assert_same, laplace, loss_of, lossless, perceptron, sgd, weights
 
 import gradsieve_hvd
 from gradsieve.errors import ConfigurationError, NonFiniteGradient, RankMismatch
@@ -147,6 +147,59 @@ def test_after_local_steps_all_ranks_have_one_state_of_the_optimizer_and_train_a
         for number, fields in state.items():
             for field, value in fields.items():
                 assert torch.equal(value, results[0][2][number][field])
+
+
+def there_and_back(rank: ThreadRank) -> list[torch.Tensor]:
+    rank.model[2].bias.requires_grad_(False)
+    train(rank, 2)
+    rank.optimizer.change_mode("local")
+    train(rank, 2, first=2)
+    rank.model[2].bias.requires_grad_(True)
+    train(rank, 2, first=4)
+    rank.optimizer.change_mode("synchronous")
+    return train(rank, 2, first=6)
+
+
+@pytest.mark.parametrize("exchange", ["dense", "fp16", "ring", "scatter", "lowrank", "auto"])
+def test_ranks_end_alike_however_gradients_travel_and_with_layers_that_thaw(exchange):
+    first, second = auto(2, there_and_back, exchange=exchange, optimizer=sgd)
+    assert_same(first, second)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (torch.optim.AdamW, {"amsgrad": True}),
+        (torch.optim.SGD, {"lr": 0.01, "momentum": 0.9, "nesterov": True}),
+        (torch.optim.RMSprop, {"momentum": 0.9, "centered": True}),
+        (torch.optim.NAdam, {}),
+        (torch.optim.ASGD, {}),
+        (torch.optim.Rprop, {}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.filterwarnings("ignore:nothing is compressed")
+def test_ranks_end_alike_with_states_of_all_kinds(kind, options, dtype):
+    def made(model: nn.Module) -> torch.optim.Optimizer:
+        return kind(model.parameters(), **options)
+
+    first, second = auto(2, there_and_back, model=perceptron().to(dtype), optimizer=made)
+    assert_same(first, second)
+
+
+def test_a_state_of_local_steps_is_refused_where_they_would_be_lost():
+    def work(rank: ThreadRank) -> Any:
+        rank.optimizer.change_mode("local")
+        train(rank, 3)
+        return gradsieve_hvd.state_dict(rank.optimizer)
+
+    (state,) = auto(1, work)
+
+    def load(rank: ThreadRank) -> None:
+        with pytest.raises(ConfigurationError, match="load it with mode='auto'"):
+            gradsieve_hvd.load_state_dict(rank.optimizer, state)
+
+    on_thread_ranks(1, load, optimizer=adamw)
 
 
 def test_a_scheduler_and_a_loop_that_clips_need_not_know_the_mode():
