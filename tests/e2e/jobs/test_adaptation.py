@@ -95,7 +95,8 @@ def test_adaptation_gives_a_throttled_node_a_smaller_share_and_takes_it_back(
     took = training.wait(lambda: followed(training) == "Synchronous", 150, "equal shares again")
     record_property("seconds_to_synchronous", round(took, 1))
     assert plan(training)["reason"] == "EvenRanks"
-    assert plan(training)["generation"] == first + 2
+    # Two changes on a quiet machine; what else runs on this one may make ranks uneven, too.
+    assert plan(training)["generation"] >= first + 2
     said = re.findall(r"rank (\d): plan (\d+) \(.*mode (\w+)", training.log())
     for rank in "01":
         assert [mode for number, _, mode in said if number == rank][-2:] == ["Balanced", "Synchronous"]
