@@ -97,10 +97,10 @@ class GlooRanks:
             self._ranks[child.pid] = rank
             self._children.append(child)
             prefix = f"[{rank}] ".encode() if job.tag_output else b""
-            self.sources += [
-                source(child.stdout, setting.out, OutputFilter(prefix=prefix)),
-                source(child.stderr, setting.err, OutputFilter(prefix=prefix)),
-            ]
+            for stream, sink in (child.stdout, setting.out), (child.stderr, setting.err):
+                own_lines = source(stream, sink, OutputFilter(prefix=prefix))
+                own_lines.whole_lines = True
+                self.sources.append(own_lines)
 
     @property
     def running(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from gradsieve_hvd.launcher.output import OutputFilter
 
 _CHUNK = select.PIPE_BUF
 _FULL = 1 << 20
+HALF_LINE_SECONDS = 0.1
+"""How long half a line waits for its rest: unbuffered Python writes what it prints in pieces."""
 
 
 @dataclass
@@ -59,21 +62,44 @@ class Source:
         descriptor: open for reading; closed here at the end of the stream.
         sink: where it goes.
         filter: what becomes of it on the way.
+        whole_lines: half a line waits for its rest, `HALF_LINE_SECONDS` at most, so that it does not end up
+            within a line of another source of the same sink.
         closed: its end was reached.
     """
 
     descriptor: int
     sink: Sink
     filter: OutputFilter
+    whole_lines: bool = False
     closed: bool = False
+    _half: bytes = b""
+    _half_is_due: float = float("inf")
 
     def read(self) -> None:
         """Pass on what a descriptor that poll(2) called readable has."""
         data = os.read(self.descriptor, 1 << 16)
-        self.sink.put(self.filter.feed(data) if data else self.filter.close())
+        text = self._half + (self.filter.feed(data) if data else self.filter.close())
+        end = len(text) if not (data and self.whole_lines) else 1 + max(map(text.rfind, (b"\n", b"\r")))
+        self.sink.put(text[:end])
+        if end:
+            self._half_is_due = float("inf")
+        self._half = text[end:]
+        if self._half:
+            self._half_is_due = min(self._half_is_due, time.monotonic() + HALF_LINE_SECONDS)
         if not data:
             os.close(self.descriptor)
             self.closed = True
+
+    def pass_on_half_line(self) -> float:
+        """Pass on half a line that has waited long enough; returns when the one that still waits has.
+
+        Returns:
+            By the monotonic clock; infinity if none waits.
+        """
+        if time.monotonic() >= self._half_is_due:
+            self.sink.put(self._half)
+            self._half, self._half_is_due = b"", float("inf")
+        return self._half_is_due
 
 
 def transfer(sources: list[Source], others: dict[int, Callable[[], None]], timeout: float | None) -> None:
@@ -84,6 +110,10 @@ def transfer(sources: list[Source], others: dict[int, Callable[[], None]], timeo
         others: descriptor -> what to call when it becomes readable or its peer has gone.
         timeout: seconds, or None for as long as it takes.
     """
+    half_line_is_due = min((source.pass_on_half_line() for source in sources), default=float("inf"))
+    if half_line_is_due < float("inf"):
+        until = half_line_is_due - time.monotonic()
+        timeout = until if timeout is None else min(timeout, until)
     actions: dict[tuple[int, int], Callable[[], None]] = {
         (fd, select.POLLIN): call for fd, call in others.items()
     }

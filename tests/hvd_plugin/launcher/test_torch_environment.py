@@ -12,7 +12,7 @@ dist.init_process_group("gloo")
 total = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(total)
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "GLOO_SOCKET_IFNAME")
-print(*(os.environ[name] for name in names), total.item(), flush=True)
+print(" ".join([*(os.environ[name] for name in names), str(total.item())]), flush=True)
 dist.destroy_process_group()
 """
 
