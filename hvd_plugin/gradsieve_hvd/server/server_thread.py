@@ -69,7 +69,7 @@ class ServerThread:
         timeout: float,
     ) -> None:
         self.rank, self.size = mail.rank, mail.size
-        self.inbox: queue.SimpleQueue[tuple[int, Letter]] = queue.SimpleQueue()
+        self.inbox: queue.Queue[tuple[int, Letter]] = queue.Queue()
         self.failure: GradsieveError | None = None
         self.shard = shard
         self._mail, self._decision_maker, self._timeout = mail, decision_maker, timeout

@@ -51,7 +51,7 @@ class MpiMail:
     def __init__(self, comm: MPI.Intracomm, ask: Ask, timeout: float) -> None:
         self._comm, self._ask, self._timeout = comm, ask, timeout
         self.rank, self.size = comm.rank, comm.size
-        self._own: queue.SimpleQueue[Tensor] = queue.SimpleQueue()
+        self._own: queue.Queue[Tensor] = queue.Queue()  # see thread_mail.Box: no SimpleQueue
         self._leaving: list[_Leaving] = []
         self._lock = threading.Lock()
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from gradsieve.errors import ExchangeError
 
-Box = queue.SimpleQueue[tuple[int, Tensor | None]]
+# Before Python 3.13 `SimpleQueue.get` waits for ever if its time-out passes at the wrong moment after a put.
+Box = queue.Queue[tuple[int, Tensor | None]]
 """Senders and what they sent; None instead of a letter says that the sender has failed."""
 
 

@@ -28,10 +28,10 @@ class _Mailboxes:
     """
 
     def __init__(self, size: int) -> None:
-        self.boxes: dict[tuple[int, int], queue.SimpleQueue[tuple[int, Tensor] | None]] = {
-            (sender, receiver): queue.SimpleQueue() for sender in range(size) for receiver in range(size)
+        self.boxes: dict[tuple[int, int], queue.Queue[tuple[int, Tensor] | None]] = {
+            (sender, receiver): queue.Queue() for sender in range(size) for receiver in range(size)
         }
-        self.letters: list[Box] = [queue.SimpleQueue() for _ in range(size)]
+        self.letters: list[Box] = [queue.Queue() for _ in range(size)]
 
 
 class ThreadTransport:

@@ -23,7 +23,7 @@ _LENGTH_TAG, _TAG = 100_000, 100_001  # above those of allgathers
 _FAREWELL = -1  # instead of a length
 _FOREVER = timedelta(days=1000)
 
-_Box = queue.SimpleQueue[tuple[int, Tensor | None]]
+_Box = queue.Queue[tuple[int, Tensor | None]]  # see thread_mail.Box: no SimpleQueue
 _Outbox = queue.SimpleQueue[Tensor | None]
 
 
@@ -40,7 +40,7 @@ class TorchMail:
 
     def __init__(self, group: Any, ranks: list[int], rank: int) -> None:
         self.rank, self.size = rank, len(ranks)
-        self._box: _Box = queue.SimpleQueue()
+        self._box: _Box = queue.Queue()
         self._outboxes: dict[int, _Outbox] = {}
         self._threads: list[threading.Thread] = []
         for other, number in enumerate(ranks):

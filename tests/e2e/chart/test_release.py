@@ -194,7 +194,7 @@ def test_the_wheel_alone_brings_neither_horovod_nor_what_the_extras_bring(enviro
 @contextmanager
 def failing_api_server():
     """An API server that has no time; yields its address, and a queue of the paths that it is asked for."""
-    paths = queue.SimpleQueue()
+    paths = queue.Queue()
 
     class Busy(BaseHTTPRequestHandler):
         def do_GET(self):

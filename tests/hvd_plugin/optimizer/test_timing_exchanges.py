@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -89,7 +89,7 @@ class Training:
 
 def found(ranks: int, link: TimedLink, path: str, sizes: list[int], **how: float) -> Link:
     """Return what rank 0 takes the link for after some rounds."""
-    orders = [SimpleQueue[int]() for _ in range(ranks)]
+    orders = [Queue[int]() for _ in range(ranks)]
 
     def work(transport: Any) -> Link:
         training = Training(TimedTransport(transport, link), path, sizes, **how)
