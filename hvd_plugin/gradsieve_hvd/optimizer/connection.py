@@ -30,6 +30,11 @@ class Connection:
         self.joining = Joining(self.messages)
 
     @property
+    def transport(self) -> Transport:
+        """To the other ranks."""
+        return self._thread.transport
+
+    @property
     def elastic(self) -> bool:
         """Whether ranks come and go."""
         return self._elastic is not None

@@ -47,14 +47,17 @@ class DecisionMaker:
     Args:
         mode: what decides. workers: P. now: when the workers began their first batch, which all may compute.
         shards: the ranks that keep something, and are given orders.
+        with_state: whether everybody gets the optimizer's state, too, with the last weights.
 
     wake_at: when to call `wake`, if it is told nothing before; None for never. missed: how many gradients
     were applied, by the number of releases that each had missed. discarded: pushes that never are.
     """
 
-    def __init__(self, mode: Mode, workers: int, now: float, shards: Iterable[int]) -> None:
+    def __init__(
+        self, mode: Mode, workers: int, now: float, shards: Iterable[int], *, with_state: bool = False
+    ) -> None:
         self._mode, self._table = mode, NodeTable(workers)
-        self._everyone, self._shards = range(workers), sorted(shards)
+        self._everyone, self._shards, self._with_state = range(workers), sorted(shards), with_state
         self._samples: dict[int, int] = {}  # by push that waits for a release
         self._released_samples = 0
         self._hyperparameters: Hyperparameters = []
@@ -133,7 +136,8 @@ class DecisionMaker:
             return []
         everyone, bases = tuple(self._everyone), tuple(node.version for node in self._table.nodes)
         stop = Stop(version=self.version, samples=self._released_samples)
-        return [(self._shards, _orders([Send(everyone, bases, last=True)])), (everyone, stop)]
+        send = Send(everyone, bases, last=True, with_state=self._with_state)
+        return [(self._shards, _orders([send])), (everyone, stop)]
 
 
 def _orders(orders: Sequence[Order]) -> Orders:

@@ -61,7 +61,9 @@ class Mailing(Protocol):
     """A transport that carries letters, too."""
 
     def open_mail(self) -> Mail:
-        """Return this rank's end; once in a transport's life, on all ranks."""
+        """Return this rank's end; on all ranks, and again only when they have closed the one before. What was
+        posted through that and never collected does not come.
+        """
         ...
 
 

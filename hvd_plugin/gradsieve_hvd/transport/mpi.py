@@ -71,7 +71,7 @@ class MpiTransport:
         self._timeout = timeout
         self.rank, self.size = self._comm.rank, self._comm.size
         self._calls, self._over = threading.Lock(), ""
-        self._numbers = itertools.count()
+        self._numbers, self._mails = itertools.count(), itertools.count()
         self._unfinished: dict[int, object] = {}  # MPI still writes to, or reads from, their memory
         # Horovod registers its shutdown when it is initialised, and what was registered last comes first.
         atexit.register(self._end)
@@ -133,7 +133,7 @@ class MpiTransport:
 
     def open_mail(self) -> MpiMail:
         """See `gradsieve_hvd.transport.mail.Mailing`."""
-        return MpiMail(self._comm, self._ask, self._timeout)
+        return MpiMail(self._comm, self._ask, self._timeout, next(self._mails))
 
     def close(self) -> None:
         """Make a call that waits, and all later ones, raise; return when none is within MPI any more."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradsieve.errors import ConfigurationError, ExchangeError
 
-_TAG = 20_000  # above the channels of allgathers
+_FIRST_TAG, _TAGS = 20_000, 4_096  # above the channels of allgathers; one for each time mail is opened
 _SHORTEST_NAP, _MOVING_NAP, _LONGEST_NAP = 50e-6, 100e-6, 2e-3  # seconds
 _LONGEST_LETTER = 2**31 - 1
 Result = TypeVar("Result")
@@ -43,13 +43,15 @@ class MpiMail:
     """Letters in a communicator.
 
     Args:
-        comm: of a transport. ask: see `Ask`. timeout: seconds that one letter may be on its way.
+        comm: of a transport. ask: see `Ask`. timeout: seconds that one letter may be on its way. number: how
+            often mail was opened before.
 
     rank, size: see `Mail`.
     """
 
-    def __init__(self, comm: MPI.Intracomm, ask: Ask, timeout: float) -> None:
+    def __init__(self, comm: MPI.Intracomm, ask: Ask, timeout: float, number: int) -> None:
         self._comm, self._ask, self._timeout = comm, ask, timeout
+        self._tag = _FIRST_TAG + number % _TAGS
         self.rank, self.size = comm.rank, comm.size
         self._own: queue.Queue[Tensor] = queue.Queue()  # see thread_mail.Box: no SimpleQueue
         self._leaving: list[_Leaving] = []
@@ -72,7 +74,7 @@ class MpiMail:
         letter = letter.contiguous()
         buffer: list[Any] = [letter.numpy(), MPI.BYTE]
         with self._lock:
-            request = self._ask(lambda: self._comm.Isend(buffer, to, _TAG), f"posting to rank {to}")
+            request = self._ask(lambda: self._comm.Isend(buffer, to, self._tag), f"posting to rank {to}")
             self._leaving.append(_Leaving(request, letter))
 
     def collect(self, seconds: float) -> tuple[int, Tensor] | None:
@@ -80,7 +82,7 @@ class MpiMail:
         ends, nap = time.monotonic() + seconds, _SHORTEST_NAP
         while True:
             status = MPI.Status()
-            arriving = self._ask(lambda: self._comm.Improbe(MPI.ANY_SOURCE, _TAG, status), "collecting")  # noqa: B023 - called at once
+            arriving = self._ask(lambda: self._comm.Improbe(MPI.ANY_SOURCE, self._tag, status), "collecting")  # noqa: B023 - called at once
             if arriving is not None:
                 return status.Get_source(), self._received(arriving, status)
             left = ends - time.monotonic()

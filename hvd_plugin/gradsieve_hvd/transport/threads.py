@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections import defaultdict, deque
@@ -24,14 +25,37 @@ _SWAPPED = -1  # the channel of `send_receive`
 
 class _Mailboxes:
     """boxes: sender, receiver -> messages under way with their channels; None says that the sender has
-    failed. letters: by receiver.
+    failed.
     """
 
     def __init__(self, size: int) -> None:
         self.boxes: dict[tuple[int, int], queue.Queue[tuple[int, Tensor] | None]] = {
             (sender, receiver): queue.Queue() for sender in range(size) for receiver in range(size)
         }
-        self.letters: list[Box] = [queue.Queue() for _ in range(size)]
+        self._size, self._letters = size, dict[int, list[Box]]()
+        self._failed, self._lock = set[int](), threading.Lock()
+
+    def letters(self, number: int) -> list[Box]:
+        """Return the boxes for letters, by receiver, that are used when mail was opened so often before."""
+        with self._lock:
+            if number not in self._letters:
+                self._letters[number] = [queue.Queue() for _ in range(self._size)]
+                self._tell(self._letters[number], self._failed)
+            return self._letters[number]
+
+    def fail(self, rank: int) -> None:
+        """Tell all others that a rank sends nothing more."""
+        for other in range(self._size):
+            self.boxes[rank, other].put(None)
+        with self._lock:
+            self._failed.add(rank)
+            for boxes in self._letters.values():
+                self._tell(boxes, {rank})
+
+    def _tell(self, boxes: list[Box], failed: set[int]) -> None:
+        for box in boxes:
+            for rank in failed:
+                box.put((rank, None))
 
 
 class ThreadTransport:
@@ -42,7 +66,8 @@ class ThreadTransport:
 
     def __init__(self, rank: int, size: int, mailboxes: _Mailboxes, timeout: float) -> None:
         self.rank, self.size, self.sent_bytes = rank, size, 0
-        self._boxes, self._letters, self._timeout = mailboxes.boxes, mailboxes.letters, timeout
+        self._mailboxes, self._boxes, self._timeout = mailboxes, mailboxes.boxes, timeout
+        self._mails = itertools.count()
         self._early: defaultdict[tuple[int, int], deque[Tensor]] = defaultdict(deque)
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
@@ -66,7 +91,7 @@ class ThreadTransport:
 
     def open_mail(self) -> ThreadMail:
         """See `gradsieve_hvd.transport.mail.Mailing`."""
-        return ThreadMail(self.rank, self._letters)
+        return ThreadMail(self.rank, self._mailboxes.letters(next(self._mails)))
 
     def _send(self, message: Tensor, to: int, channel: int) -> None:
         self._boxes[self.rank, to].put((channel, message))
@@ -92,9 +117,7 @@ class ThreadTransport:
 
     def fail(self) -> None:
         """Tell all others that this rank sends nothing more."""
-        for other in range(self.size):
-            self._boxes[self.rank, other].put(None)
-            self._letters[other].put((self.rank, None))
+        self._mailboxes.fail(self.rank)
 
 
 def run_ranks(

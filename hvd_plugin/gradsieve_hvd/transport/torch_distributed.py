@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -37,6 +38,7 @@ class TorchDistributedTransport:
     def __init__(self, group: Any = None, timeout: float = 300.0) -> None:
         self._group, self._timeout = group, timeout
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self._mails = itertools.count()
 
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """Send to one rank and return what another one has sent at the same time.
@@ -92,7 +94,8 @@ class TorchDistributedTransport:
 
     def open_mail(self) -> TorchMail:
         """See `gradsieve_hvd.transport.mail.Mailing`."""
-        return TorchMail(self._group, [self._global(rank) for rank in range(self.size)], self.rank)
+        ranks = [self._global(rank) for rank in range(self.size)]
+        return TorchMail(self._group, ranks, self.rank, next(self._mails))
 
     def _begin_send(self, message: Tensor, to: int, length_tag: int, tag: int) -> _Sending:
         length = torch.tensor([message.numel()], device="cpu")

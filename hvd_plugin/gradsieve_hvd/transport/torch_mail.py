@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gradsieve.errors import ExchangeError
 
-_LENGTH_TAG, _TAG = 100_000, 100_001  # above those of allgathers
+_FIRST_TAG = 100_000  # above those of allgathers; two for each time mail is opened
 _FAREWELL = -1  # instead of a length
 _FOREVER = timedelta(days=1000)
 
@@ -34,21 +34,23 @@ class TorchMail:
         group: the process group; None for the default one.
         ranks: numbers of its ranks in the default group, by rank.
         rank: this one's.
+        number: how often mail was opened before.
 
     rank, size: see `Mail`.
     """
 
-    def __init__(self, group: Any, ranks: list[int], rank: int) -> None:
+    def __init__(self, group: Any, ranks: list[int], rank: int, number: int) -> None:
         self.rank, self.size = rank, len(ranks)
         self._box: _Box = queue.Queue()
         self._outboxes: dict[int, _Outbox] = {}
         self._threads: list[threading.Thread] = []
-        for other, number in enumerate(ranks):
+        tags = (_FIRST_TAG + 2 * number, _FIRST_TAG + 2 * number + 1)
+        for other, there in enumerate(ranks):
             if other != rank:
                 outbox: _Outbox = queue.SimpleQueue()
                 self._outboxes[other] = outbox
-                self._start(_receive, group, number, other, self._box)
-                self._start(_send, group, number, outbox)
+                self._start(_receive, group, there, tags, other, self._box)
+                self._start(_send, group, there, tags, outbox)
 
     def post(self, letter: Tensor, to: int) -> None:
         """See `Mail`."""
@@ -81,11 +83,12 @@ class TorchMail:
         thread.start()
 
 
-def _receive(group: Any, number: int, source: int, box: _Box) -> None:
+def _receive(group: Any, number: int, tags: tuple[int, int], source: int, box: _Box) -> None:
+    """tags: of lengths, and of letters."""
     try:
-        while (length := int(_received(torch.empty(1, dtype=torch.int64), group, number, _LENGTH_TAG))) >= 0:
+        while (length := int(_received(torch.empty(1, dtype=torch.int64), group, number, tags[0]))) >= 0:
             letter = torch.empty(length, dtype=torch.uint8)
-            box.put((source, _received(letter, group, number, _TAG)))
+            box.put((source, _received(letter, group, number, tags[1])))
     except RuntimeError:  # gloo's: the connection was closed
         box.put((source, None))
 
@@ -97,12 +100,12 @@ def _received(into: Tensor, group: Any, number: int, tag: int) -> Tensor:
     return into
 
 
-def _send(group: Any, number: int, outbox: _Outbox) -> None:
+def _send(group: Any, number: int, tags: tuple[int, int], outbox: _Outbox) -> None:
     try:
         while (letter := outbox.get()) is not None:
-            _sent(torch.tensor([letter.numel()]), group, number, _LENGTH_TAG)
-            _sent(letter, group, number, _TAG)
-        _sent(torch.tensor([_FAREWELL]), group, number, _LENGTH_TAG)
+            _sent(torch.tensor([letter.numel()]), group, number, tags[0])
+            _sent(letter, group, number, tags[1])
+        _sent(torch.tensor([_FAREWELL]), group, number, tags[0])
     except RuntimeError:  # the thread that receives says that the rank is lost
         return
 

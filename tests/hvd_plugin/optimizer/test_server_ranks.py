@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from thread_ranks import ThreadRank, on_thread_ranks
+from thread_ranks import ThreadRank, on_thread_ranks, plain_sgd
 from torch import Tensor
-from training import loss_of, weights
+from training import laplace, loss_of, weights
 
+import gradsieve_hvd
 from gradsieve.errors import ConfigurationError, RankMismatch
 from gradsieve_hvd.server.server_thread import ServerThread
 
@@ -86,7 +87,14 @@ def test_what_are_not_ranks_is_refused(chosen: Any) -> None:
 
 def test_ranks_that_choose_differently_are_told_so() -> None:
     def begin(rank: ThreadRank) -> None:
-        rank.optimizer.training._compared["server_ranks"] = str(rank.rank)
+        rank.optimizer = gradsieve_hvd.DistributedOptimizer(
+            plain_sgd(rank.model),
+            rank.model.named_parameters(),
+            laplace(),
+            transport=rank.transport,
+            mode="asp",
+            server_ranks=[rank.rank],
+        )
         with pytest.raises(RankMismatch, match='server_ranks is "0" on rank 0'):
             step(rank, 0)
 

@@ -35,9 +35,11 @@ class AutoMemory:
         """Return it as of the last step that all ranks have in common.
 
         Raises:
-            ConfigurationError: within a round of local steps.
+            ConfigurationError: within a round of local steps, or a parameter server has the optimizer's
+                state.
         """
         changes = self.changes
+        changes.require_state_here("saving its state")
         rounds = changes.rounds
         local = {} if rounds is None else local_checkpoint.state_of(rounds)
         told = {
@@ -62,6 +64,8 @@ class AutoMemory:
             raise ConfigurationError(
                 f"the state was saved in mode {mode!r}; known are {', '.join(CHANGEABLE)}"
             )
+        if why := changes.why_not(mode):
+            raise ConfigurationError(f"the state was saved in mode {mode!r}: {why}")
         steps = saved.count(told, "local_steps") if told else changes.rules.steps
         others = saved.count(told, "other_steps") if told else 0
         rounds = None

@@ -29,7 +29,7 @@ class AutoMethods(DistributedMethods):
 
     @property
     def mode(self) -> str:
-        """The present one: "synchronous", "balanced" or "local"."""
+        """The present one."""
         return self.mode_changes.present
 
     @property
@@ -55,13 +55,18 @@ class AutoMethods(DistributedMethods):
     def step(self, closure: None = None) -> Any:  # type: ignore[override]
         """Make a step of the present mode, and then change it if the job's plan says so.
 
+        In a mode with a parameter server ranks step at their own pace; see `ServedMethods.step`.
+
         Raises:
             ConfigurationError: there is a closure.
             NonFiniteGradient, RankMismatch, ExchangeError: on all ranks, at once or at the end of a round of
                 local steps; nothing was changed since the last weights that all ranks had in common.
         """
-        rounds, result = self.mode_changes.rounds, None
-        if rounds is None:
+        rounds, served, result = self.mode_changes.rounds, self.mode_changes.served, None
+        if served is not None:
+            refuse_closure((self, closure), {})
+            served.step(self, samples=1)
+        elif rounds is None:
             result = DistributedMethods.step(self, closure)
         else:
             refuse_closure((self, closure), {})
@@ -73,42 +78,55 @@ class AutoMethods(DistributedMethods):
         return result
 
     def synchronize(self) -> None:
-        """Wait until all gradients are the mean over ranks; with local steps they stay what they are."""
-        if self.mode_changes.rounds is None:
+        """Wait until all gradients are the mean over ranks; with local steps, or a parameter server, they
+        stay what they are.
+        """
+        if self.mode_changes.exchanges_gradients:
             self.synchronizer.synchronize()
 
     @contextmanager
     def consistent(self) -> Iterator[None]:
-        """Within, weights are the same on all ranks, for an evaluation or a checkpoint; all ranks enter it
-        after the same step, or within the same round of local steps, which it ends.
+        """Within, weights and the optimizer's state are the same on all ranks, for an evaluation or a
+        checkpoint; all ranks enter it after the same step, or within the same round of local steps, which it
+        ends. With a parameter server, whose ranks count their own steps, they wait for each other here.
 
         Raises:
             NonFiniteGradient, RankMismatch, ExchangeError: see `step`.
         """
         if self.mode_changes.rounds is not None:
             self.mode_changes.rounds.synchronize()
+        self.mode_changes.end_served(self)
         yield
+        self.mode_changes.begin_batch()
 
     def join(self) -> int:
         """Call it when this rank's data have run out: it helps the others on until theirs have, too. The mode
         stays then. See `DistributedMethods.join`, and `LocalRounds.finish`.
 
         Returns:
-            the rank that was last; with local steps 0.
+            the rank that was last; with local steps or a parameter server 0.
         """
-        if self.mode_changes.rounds is None:
+        if self.mode_changes.exchanges_gradients:
             return DistributedMethods.join(self)
-        self.mode_changes.rounds.finish()
+        if self.mode_changes.rounds is not None:
+            self.mode_changes.rounds.finish()
+        self.mode_changes.end_served(self)
         return 0
 
     def explain(self) -> Explanation:
         """Return how gradients, or differences of weights, travel, and why; ``print`` shows it in a line."""
         rounds = self.mode_changes.rounds
+        if self.mode_changes.served is not None:
+            return Explanation("server", why=f"mode={self.mode!r}, a parameter server makes the updates")
         return DistributedMethods.explain(self) if rounds is None else rounds.explain()
 
     def stats(self) -> OptimizerStats:
-        """Return what this rank sent in the last round of the present mode, and where its time went."""
-        rounds = self.mode_changes.rounds
+        """Return what this rank sent in the last round of the present mode, and where its time went; with a
+        parameter server, the means of its steps since that began.
+        """
+        rounds, served = self.mode_changes.rounds, self.mode_changes.served
+        if served is not None:
+            return served.counters.mean(self.mode_changes.steps)
         return DistributedMethods.stats(self) if rounds is None else rounds.stats
 
     def restart(self) -> None:
@@ -124,11 +142,31 @@ class AutoMethods(DistributedMethods):
         rounds = self.mode_changes.rounds
         if rounds is not None:
             rounds.require_between_rounds()
+        self.mode_changes.end_served(self)
         before = set(self.synchronizer.named)
         DistributedMethods.add_param_group(self, param_group)
         for name, parameter in self.synchronizer.named.items():
             if rounds is not None and name not in before:
                 rounds.add(name, parameter)
+        self.mode_changes.renew_served()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimizer's state.
+
+        Raises:
+            ConfigurationError: it is with a parameter server's shards; see `consistent`.
+        """
+        self.mode_changes.require_state_here("state_dict()")
+        return dict(super(type(self), self).state_dict())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state.
+
+        Raises:
+            ConfigurationError: see `state_dict`.
+        """
+        self.mode_changes.require_state_here("load_state_dict()")
+        super(type(self), self).load_state_dict(state_dict)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Accumulate so many backward passes before a step.
@@ -140,6 +178,14 @@ class AutoMethods(DistributedMethods):
         self.mode_changes.set_passes(passes)
 
 
-METHODS = (*methods.METHODS, "change_mode", "consistent", "mode", "modes")
+METHODS = (
+    *methods.METHODS,
+    "change_mode",
+    "consistent",
+    "load_state_dict",
+    "mode",
+    "modes",
+    "state_dict",
+)
 # Else torch would wrap it, and the user's step hooks ran twice.
 AutoMethods.step.hooked = True  # type: ignore[attr-defined]

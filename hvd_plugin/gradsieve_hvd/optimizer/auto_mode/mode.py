@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,10 +15,13 @@ from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.optimizer.derived_class import with_methods
 from gradsieve_hvd.optimizer.elastic_ranks import is_elastic
 from gradsieve_hvd.optimizer.local.rules import LocalRules, usual_settings
+from gradsieve_hvd.optimizer.served.mode import refused_settings, shards_of
 from gradsieve_hvd.optimizer.synchronous import synchronous_as
+from gradsieve_hvd.transport.mail import require_mailing
 
 from .methods import METHODS, AutoMethods
 from .mode_changes import ModeChanges
+from .served_steps import SERVED_MODES, ServedSteps
 
 if TYPE_CHECKING:
     from gradsieve_hvd.optimizer.request import Request
@@ -31,6 +34,8 @@ def auto(
     residual_decay: float = 0.95,
     outer_learning_rate: float = 1.0,
     announce_every: int = 10,
+    parameter_server: bool = False,
+    server_ranks: Collection[int] | None = None,
 ) -> Any:
     """Return an optimizer that begins as of mode "synchronous" and can change its mode; see `AutoMethods`.
 
@@ -41,6 +46,9 @@ def auto(
         residual_decay: see `gradsieve_hvd.optimizer.local.local`.
         outer_learning_rate: see there.
         announce_every: of mode "balanced".
+        parameter_server: whether it may change to "asp", "ssp", "dssp" and "dasp" as well, in which ranks
+            step at their own pace. The program must save its state within ``consistent()``.
+        server_ranks: see `gradsieve_hvd.optimizer.served.mode.served`.
 
     Raises:
         ConfigurationError: see `synchronous_as`; or a setting is not allowed, or ranks are elastic.
@@ -51,13 +59,29 @@ def auto(
     if is_elastic():
         raise ConfigurationError("mode='auto' does not go with hvd.elastic: ranks must stay. Name a mode")
     settings = settings_from(request.compression)
-    made = synchronous_as(request, _derived, mode="auto", announce_every=announce_every, **rules.describe())
+    if server_ranks is not None and not parameter_server:
+        raise ConfigurationError(f"server_ranks={server_ranks!r} without parameter_server=True")
+    made = synchronous_as(
+        request,
+        _derived,
+        mode="auto",
+        announce_every=announce_every,
+        parameter_server=parameter_server,
+        server_ranks=None if server_ranks is None else repr(server_ranks),
+        **rules.describe(),
+    )
+    server = None
+    if parameter_server:
+        transport = made.synchronizer.connection.transport
+        require_mailing(transport)
+        server = ServedSteps(request.optimizer, made.synchronizer, shards_of(server_ranks, transport.size))
     made.mode_changes = ModeChanges(
         made.synchronizer,
         dataclasses.replace(settings, config=usual_settings().config),
         rules,
         announce_every,
         _refused(request, settings),
+        server,
     )
     return made
 
@@ -85,5 +109,9 @@ def _refused(request: Request, settings: Settings) -> Mapping[str, str]:
             "clip_norm": config.clip_norm is not None,
         },
     }
+    # Groups share buckets, and sums of any path have the residuals that pushes have.
+    sparse = request.exchange if request.exchange == "lowrank" else "allgather"
+    served = refused_settings(dataclasses.replace(request, groups=None, exchange=sparse), settings)
     found = {mode: [name for name, is_set in each.items() if is_set] for mode, each in by_mode.items()}
+    found |= dict.fromkeys(SERVED_MODES, served)
     return {mode: ", ".join(names) for mode, names in found.items() if names}

@@ -19,12 +19,16 @@ from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.optimizer.local.report import Report
 from gradsieve_hvd.optimizer.local.rounds import LocalRounds
 from gradsieve_hvd.optimizer.local.rules import LocalRules
+from gradsieve_hvd.optimizer.served.training import ServedTraining
 from gradsieve_hvd.optimizer.synchronizer import Synchronizer
 
 from .average_state import average_state
+from .served_steps import SERVED_MODES, ServedSteps
 
 _log = logging.getLogger("gradsieve.optimizer")
-CHANGEABLE = ("synchronous", "balanced", "local")
+CHANGEABLE = ("synchronous", "balanced", "local", *SERVED_MODES)
+
+_OF_GRADIENTS = ("synchronous", "balanced")
 
 
 class ModeChanges:
@@ -36,8 +40,10 @@ class ModeChanges:
         rules: of mode "local".
         announce_every: of mode "balanced".
         refused: by mode, what the user has set that does not go with it.
+        server: begins the modes with a parameter server; None if users have not asked for them.
 
-    present: the mode. rounds: of local steps; None in the other modes. rules: as given; the steps of a round
+    present: the mode. rounds: of local steps; None in the other modes. served: steps that a parameter server
+    makes; None in the other modes. rules: as given; the steps of a round
     change. discarded: L2 norm of what waited in this rank's residuals whenever local steps ended.
     """
 
@@ -48,12 +54,14 @@ class ModeChanges:
         rules: LocalRules,
         announce_every: int,
         refused: Mapping[str, str],
+        server: ServedSteps | None = None,
     ) -> None:
         self.synchronizer, self.rules = synchronizer, rules
         self._local_settings, self._announce_every, self._refused = local_settings, announce_every, refused
-        self._passes = synchronizer.passes
+        self._passes, self._server = synchronizer.passes, server
         self.present = "synchronous"
         self.rounds: LocalRounds | None = None
+        self.served: ServedTraining | None = None
         self._changes, self.discarded = 0, 0.0
         self._followed, self._finishing, self._stays = 0, False, False
         synchronizer.agreement.modes = self._offered
@@ -68,22 +76,42 @@ class ModeChanges:
             return f"known are {', '.join(map(repr, CHANGEABLE))}"
         if mode in self._refused:
             return f"it does not go with {self._refused[mode]}"
+        if mode in SERVED_MODES and (why := self._why_not_served()):
+            return why
         if mode == "balanced" and self.synchronizer.batches.dealer is None:
             return "it needs a gradsieve_hvd.DynamicSampler that deals this optimizer's batches"
         if local_steps is not None and (mode != "local" or not is_count(local_steps, 1)):
             return f"local_steps={local_steps!r} must be an integer of at least 1, and for mode 'local'"
         return ""
 
+    def _why_not_served(self) -> str:
+        if self._server is None:
+            return "it needs parameter_server=True, which has demands of its own on a program"
+        if self.synchronizer.batches.dealer is not None:
+            return "a gradsieve_hvd.DynamicSampler does not deal by it yet"
+        return f"it does not go with {self._passes} backward passes a step" if self._passes != 1 else ""
+
+    def why_not(self, mode: str) -> str:
+        """Return why a saved mode cannot go on here; empty if it can."""
+        return self._problem(mode, None) if mode in SERVED_MODES else ""
+
+    @property
+    def exchanges_gradients(self) -> bool:
+        """Whether steps are with the mean of all ranks' gradients."""
+        return self.rounds is None and self.served is None
+
     def change(self, optimizer: torch.optim.Optimizer, mode: str, local_steps: int | None) -> None:
         """Go on in another mode; all ranks call it between the same two steps.
 
-        1. End a round of local steps.
+        1. End a round of local steps; with a parameter server, wait until all ranks have come here, and take
+           over its last version and the optimizer's state.
         2. Tell each other mode, step and a hash of the weights. If they differ, or the mode is impossible on
            a rank, nothing changes.
         3. When local steps end: forget and count what waits in their residuals, and give all ranks the mean
            of their optimizers' states.
-        4. When they begin: the optimizer goes on with the momentum that was applied before compression.
-           Residuals of gradients wait until gradients are exchanged again.
+        4. When they, or a parameter server, begin: the optimizer goes on with the momentum that was applied
+           before compression. Residuals of gradients wait until gradients are exchanged again; with a server
+           they are.
         5. When shares follow speed no more, all ranks' batches are equal from the first one on that no rank
            has handed out.
 
@@ -103,8 +131,10 @@ class ModeChanges:
         self.meet()
         if self.rounds is not None:
             self.rounds.synchronize()
+        self.end_served(optimizer)
         told = self._tell(mode, local_steps)
         if mode == self.present != "local":
+            self.begin_batch()
             return
         if self.rounds is not None and mode != "local":
             self._leave_local(optimizer)
@@ -127,7 +157,7 @@ class ModeChanges:
         plan = self.synchronizer.agreement.plan
         if plan is None or plan.generation <= self._followed:
             return
-        if self._finishing or self.synchronizer.joining.absent:
+        if self._finishing or self.synchronizer.joining.absent or self.served is not None:
             return
         self._followed = plan.generation
         if plan.mode is None or self._stays:
@@ -141,19 +171,30 @@ class ModeChanges:
     def _offered(self) -> Sequence[str]:
         if self._stays:
             return ()
-        return (self.present, *(mode for mode in self.possible() if mode != self.present))
+        # Ranks that step at their own pace do not follow plans yet.
+        modes = (mode for mode in self.possible() if mode not in SERVED_MODES)
+        return (self.present, *(mode for mode in modes if mode != self.present))
 
     @property
     def steps(self) -> int:
-        """Steps that this rank has taken, in all modes."""
-        return self.synchronizer.reducer.step + self.synchronizer.agreement.other_steps
+        """Steps that this rank has taken, in all modes; as many as the rank that has taken most, before those
+        that a parameter server makes now.
+        """
+        served = 0 if self.served is None else self.served.counters.steps
+        return self.synchronizer.reducer.step + self.synchronizer.agreement.other_steps + served
 
     def meet(self) -> None:
         """Compare settings with the other ranks, unless that was done; all ranks call it together."""
         self.synchronizer.meet()
 
     def set_passes(self, passes: int) -> None:
-        """Have a step follow so many backward passes."""
+        """Have a step follow so many backward passes.
+
+        Raises:
+            ConfigurationError: a parameter server makes the steps, each after one pass.
+        """
+        if self.served is not None and passes != 1:
+            raise ConfigurationError(f"mode={self.present!r} goes with one backward pass a step")
         self._passes = passes
         if self.rounds is not None:
             self.rounds.passes = passes
@@ -162,9 +203,53 @@ class ModeChanges:
         """Begin as in a new process, on all ranks together, in the present mode."""
         if self.rounds is not None:
             self.rounds.restart()
+        self.renew_served()
         self.synchronizer.restart()
         # Ranks that are new know no plan yet, and get it with the others.
         self._followed = 0
+
+    # -- a parameter server --
+
+    def end_served(self, optimizer: torch.optim.Optimizer) -> None:
+        """Have the weights and the optimizer's state that a parameter server makes become those of all ranks,
+        once all have come here; the next step begins anew. In other modes, nothing.
+
+        Raises:
+            GradsieveError: see `ServedTraining.finish`.
+        """
+        if self.served is None:
+            return
+        self.served.finish(optimizer)
+        self._changes += 1
+        messages = self.synchronizer.connection.messages
+        told = messages.tell(str(self.served.counters.steps).encode(), f"served.{self._changes}").wait()
+        self.served = None
+        self.synchronizer.agreement.other_steps += max(map(int, told))
+        self.renew_served()
+
+    def renew_served(self) -> None:
+        """In a mode with a parameter server, begin anew with the weights that ranks have now."""
+        self.served = None
+        if self.present in SERVED_MODES:
+            assert self._server is not None, "else the mode is impossible"
+            self.served = self._server.begin(self.present, self.steps)
+
+    def begin_batch(self) -> None:
+        """What has passed since the last step is no part of the next one."""
+        if self.served is not None:
+            self.served.begin_batch()
+
+    def require_state_here(self, what: str) -> None:
+        """Refuse what looks at the optimizer's state while a parameter server's shards have it.
+
+        Raises:
+            ConfigurationError: they do.
+        """
+        if self.served is not None and self.served.begun:
+            raise ConfigurationError(
+                f"{what} in mode {self.present!r}: the optimizer's state is spread over the ranks' shards. "
+                "Call it within `with optimizer.consistent():`, which all ranks enter"
+            )
 
     # -- between two modes --
 
@@ -212,13 +297,14 @@ class ModeChanges:
 
     def _enter(self, mode: str) -> None:
         synchronizer = self.synchronizer
-        if mode == "local":
-            if self.rounds is None:
+        if mode not in _OF_GRADIENTS:
+            if self.present in _OF_GRADIENTS and self.rounds is None:
                 synchronizer.give_back_momentum()
-                self.rounds = self.new_rounds()
-            self.rounds.rules = self.rules
             synchronizer.pause()
-        else:
+        if mode == "local":
+            self.rounds = self.rounds or self.new_rounds()
+            self.rounds.rules = self.rules
+        elif mode in _OF_GRADIENTS:
             synchronizer.resume()
             if mode == "balanced" and synchronizer.balance is None:
                 synchronizer.weigh(self._announce_every)
@@ -227,6 +313,7 @@ class ModeChanges:
                 # Where batches follow nobody's speed, gradients are weighed all the same.
                 synchronizer.balance.changes = mode == "balanced"
         self.present = mode
+        self.renew_served()
 
     def new_rounds(self) -> LocalRounds:
         """Return rounds of local steps as of before the first one."""
@@ -241,6 +328,7 @@ class ModeChanges:
         """Take over where a saved training stood, on all ranks the same; ``rounds``: in mode "local"."""
         self.rules = replace(self.rules, steps=local_steps)
         self.rounds = rounds
+        self.present = mode  # nothing changes hands
         self._enter(mode)
 
     def _round_ended(self, reports: Sequence[Report]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradsieve import CompressionConfig, Refusal
+from gradsieve import CompressionConfig, Policy, Refusal
 from gradsieve.codec import encode_all
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels.magnitude import all_finite
@@ -22,18 +22,26 @@ class ServedGradients:
 
     Args:
         named: the parameters; a tensor's number is its place here.
-        config: which gradients are compressed, and how; others travel whole, as fp32.
+        layers: of those whose gradients are compressed, by name; others travel whole, as fp32.
+        policy: of the layers.
     """
 
-    def __init__(self, named: Sequence[tuple[str, Parameter]], config: CompressionConfig) -> None:
-        self._named, self._policy = named, config.policy()
-        self._layers = {
-            number: CompressedLayer(
-                config, p.numel(), p.device, name, self._policy.layer(name, p.numel())
-            )
-            for number, (name, p) in enumerate(named)
+    def __init__(
+        self, named: Sequence[tuple[str, Parameter]], layers: Mapping[str, CompressedLayer], policy: Policy
+    ) -> None:
+        self._named, self._policy = named, policy
+        self._layers = {number: layers[name] for number, (name, _) in enumerate(named) if name in layers}
+
+    @classmethod
+    def new(cls, named: Sequence[tuple[str, Parameter]], config: CompressionConfig) -> ServedGradients:
+        """Return those of a training that begins. config: what is compressed, and how."""
+        policy = config.policy()
+        layers = {
+            name: CompressedLayer(config, p.numel(), p.device, name, policy.layer(name, p.numel()))
+            for name, p in named
             if compresses(config, name, p)
-        }  # fmt: skip
+        }
+        return cls(named, layers, policy)
 
     def payloads(self, step: int) -> dict[int, Tensor] | list[str]:
         """Return what is sent of each parameter's gradient, by number; or the names of those that are not

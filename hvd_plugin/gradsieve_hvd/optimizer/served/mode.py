@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from gradsieve import Compression
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.compression_argument import settings_from
@@ -14,16 +16,13 @@ from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.optimizer.derived_class import sharing_all_with, with_methods
 from gradsieve_hvd.optimizer.elastic_ranks import ElasticRanks
 
+from .gradients import ServedGradients
+from .meeting import meeting
 from .methods import METHODS, ServedMethods
-from .training import ServedTraining
+from .training import POLICIES, ServedTraining
 
 if TYPE_CHECKING:
     from gradsieve_hvd.optimizer.request import Request
-
-POLICIES: Mapping[str, str] = MappingProxyType(
-    {"bsp": "synchronous", "asp": "asp", "ssp": "ssp", "dssp": "dssp", "dasp": "dasp"}
-)
-"""Of each mode, its name in `gradsieve_hvd.server.modes.MODES`."""
 
 
 def served(mode: str, request: Request, *, server_ranks: Collection[int] | None = None) -> Any:
@@ -42,7 +41,7 @@ def served(mode: str, request: Request, *, server_ranks: Collection[int] | None 
     ranks = request.ranks(settings.timeout_seconds)
     if isinstance(ranks, ElasticRanks):
         raise ConfigurationError(f"mode={mode!r} does not go with hvd.elastic: ranks must stay")
-    shards = _shards(server_ranks, ranks.size)
+    shards = shards_of(server_ranks, ranks.size)
     methods = with_methods(type(request.optimizer), ServedMethods, METHODS)
     made = sharing_all_with(request.optimizer, methods, METHODS)
     compared = {
@@ -51,8 +50,17 @@ def served(mode: str, request: Request, *, server_ranks: Collection[int] | None 
         "optimizer": type(request.optimizer).__name__,
         "server_ranks": ", ".join(map(str, shards)),
     }
+    named = sorted(request.named, key=lambda each: each[0])
+    whole = Compression.topk(min_elements=sys.maxsize)
     made.training = ServedTraining(
-        request.optimizer, request.named, settings, ranks, POLICIES[mode], shards, compared
+        request.optimizer,
+        ServedGradients.new(named, whole if request.exchange == "dense" else settings.config),
+        named,
+        ranks,
+        mode,
+        shards,
+        timeout=settings.timeout_seconds,
+        meet=meeting(settings, named, ranks, compared),
     )
     return made
 
@@ -61,7 +69,7 @@ SERVED = MappingProxyType({mode: partial(served, mode) for mode in POLICIES})
 """What makes an optimizer of each mode."""
 
 
-def _shards(chosen: Collection[int] | None, size: int) -> list[int]:
+def shards_of(chosen: Collection[int] | None, size: int) -> list[int]:
     """Return the ranks that keep weights, increasing, of ``size`` ranks."""
     if chosen is None:
         return list(range(size))
@@ -76,6 +84,15 @@ def _shards(chosen: Collection[int] | None, size: int) -> list[int]:
 def _settings(mode: str, request: Request) -> Settings:
     """Return the settings, if nothing was asked for that these modes do not do."""
     settings = settings_from(request.compression)
+    if wrong := refused_settings(request, settings):
+        raise ConfigurationError(
+            f"mode={mode!r} does not take {', '.join(wrong)}: leave it out, or train with mode='synchronous'"
+        )
+    return settings
+
+
+def refused_settings(request: Request, settings: Settings) -> list[str]:
+    """Return the names of what was asked for that these modes do not do."""
     config = settings.config
     refused = {
         "backward_passes_per_step": request.passes != 1,
@@ -92,8 +109,4 @@ def _settings(mode: str, request: Request) -> Settings:
         "compression.clip_norm": config.clip_norm is not None,
         "compression.momentum": config.momentum is not None,
     }
-    if wrong := [name for name, is_set in refused.items() if is_set]:
-        raise ConfigurationError(
-            f"mode={mode!r} does not take {', '.join(wrong)}: leave it out, or train with mode='synchronous'"
-        )
-    return settings
+    return [name for name, is_set in refused.items() if is_set]

@@ -7,23 +7,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch.nn import Parameter
 
-from gradsieve import Compression
-from gradsieve.bit_hash import bit_hash
-from gradsieve.errors import ConfigurationError, GradsieveError, NonFiniteGradient, RankMismatch
-from gradsieve_hvd.engine.settings import Settings
-from gradsieve_hvd.engine.settings_check import compare_settings, settings_of
-from gradsieve_hvd.optimizer.exchange_thread import ExchangeThread
-from gradsieve_hvd.optimizer.messages import ThreadMessages
+from gradsieve.errors import ConfigurationError, GradsieveError, NonFiniteGradient
+from gradsieve_hvd.optimizer.stats import OptimizerStats
 from gradsieve_hvd.server.decision_maker import DecisionMaker
 from gradsieve_hvd.server.ledger import Ledger
 from gradsieve_hvd.server.modes import MODES
@@ -37,6 +33,11 @@ from gradsieve_hvd.transport.mail import require_mailing
 
 from .gradients import ServedGradients
 from .weights import ServedWeights
+
+POLICIES: Mapping[str, str] = MappingProxyType(
+    {"bsp": "synchronous", "asp": "asp", "ssp": "ssp", "dssp": "dssp", "dasp": "dasp"}
+)
+"""Of each mode as users call it, its name in `gradsieve_hvd.server.modes.MODES`."""
 
 _SHORTEST_SECONDS = 1e-6  # speeds are samples over seconds
 
@@ -59,41 +60,53 @@ class ServedCounters:
     waiting_seconds: float = 0.0
     staleness: float = 0.0
 
+    def mean(self, step: int) -> OptimizerStats:
+        """Return the means of its steps. step: optimizer steps before."""
+        steps = max(self.steps, 1)
+        return OptimizerStats(
+            step=step,
+            payload_bytes=round(self.pushed_bytes / steps),
+            step_seconds=(self.computing_seconds + self.waiting_seconds) / steps,
+            exposed_seconds=self.waiting_seconds / steps,
+        )
+
 
 class ServedTraining:
     """One rank's worker, and its shard, from the first step on.
 
     Args:
         optimizer: the user's; its class makes the updates, on the shards.
-        named: its parameters.
-        settings: the user's.
-        transport: to the other ranks, for this object alone; it carries letters.
-        mode: a name in `gradsieve_hvd.server.modes.MODES`.
+        gradients: of its parameters.
+        named: these, sorted by name.
+        transport: to the other ranks; it carries letters.
+        mode: a key of `POLICIES`.
         shards: the ranks that may keep weights.
-        compared: what else must be equal on all ranks, JSON-able: "mode" as users call it, "exchange" among
-            it.
+        timeout: how long nothing may be heard, in seconds.
+        meet: is called before the first step, on all ranks; raises if they cannot train together.
+        first_step: how many steps were taken before, in another mode.
+        gives_back: whether the optimizer's state comes back to all ranks at the end.
 
-    gradients: of this rank. counters: what has happened so far.
+    gradients: as given. counters: what has happened so far.
     """
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
+        gradients: ServedGradients,
         named: Sequence[tuple[str, Parameter]],
-        settings: Settings,
         transport: Transport,
         mode: str,
         shards: Sequence[int],
-        compared: dict[str, str],
+        *,
+        timeout: float,
+        meet: Callable[[], None],
+        first_step: int = 0,
+        gives_back: bool = False,
     ) -> None:
-        self._optimizer, self._settings, self._transport = optimizer, settings, transport
-        self._named = sorted(named, key=lambda each: each[0])
-        self._mode, self._shards, self._compared = mode, shards, compared
+        self._optimizer, self._transport, self._timeout = optimizer, transport, timeout
+        self._named, self.gradients, self._first_step = named, gradients, first_step
+        self._mode, self._shards, self._meet, self._gives_back = mode, shards, meet, gives_back
         self._mailing = require_mailing(transport)
-        whole = Compression.topk(min_elements=sys.maxsize)
-        self.gradients = ServedGradients(
-            self._named, whole if compared["exchange"] == "dense" else settings.config
-        )
         self._weights = ServedWeights(self._named)
         self._server: ServerThread | None = None
         self._worker: Worker | None = None
@@ -140,7 +153,7 @@ class ServedTraining:
         if self._finished:
             raise ConfigurationError("optimizer.step() after optimizer.finish(): all ranks have stopped")
         worker.raise_if_failed()
-        payloads = self.gradients.payloads(worker.pushes)
+        payloads = self.gradients.payloads(self._first_step + worker.pushes)
         if isinstance(payloads, list):
             self._refuse(worker, payloads)
         assert isinstance(payloads, dict)
@@ -168,8 +181,16 @@ class ServedTraining:
         """
         if not self._finished:
             worker = self._worker or self._start(groups)
-            self._put(worker, worker.finish().tensors)
+            last = worker.finish()
+            self._put(worker, last.tensors)
+            if self._gives_back:
+                groups.state = self._state(last)
             self._finished = True
+
+    @property
+    def begun(self) -> bool:
+        """Whether the shards have the weights: from the first step on."""
+        return self._worker is not None
 
     @property
     def has_state(self) -> bool:
@@ -184,7 +205,7 @@ class ServedTraining:
         """
         if self._worker is not None:
             raise ConfigurationError(
-                f"{what} after the first step with mode={self._compared['mode']!r}: the optimizer's state is "
+                f"{what} after the first step with mode={self._mode!r}: the optimizer's state is "
                 "spread over the ranks' shards. Save it within optimizer.consistent(state=True), and load it "
                 "before the first step"
             )
@@ -207,7 +228,7 @@ class ServedTraining:
         fresh = self._worker.newest(with_state=state)
         self._put(self._worker, fresh.tensors)
         self._collected = state
-        groups.state = defaultdict(dict, {self._named[at][1]: each for at, each in fresh.state.items()})
+        groups.state = self._state(fresh)
         try:
             yield fresh.version
         finally:
@@ -221,34 +242,41 @@ class ServedTraining:
         Raises:
             RankMismatch: on every rank: they differ.
         """
-        transport, timeout = self._transport, self._settings.timeout_seconds
-        messages = ThreadMessages(ExchangeThread(transport, timeout))
-        said = settings_of(self._settings, self._named, **self._compared)
-        compare_settings(said, None, messages, timeout)
-        self._compare_weights(messages)
+        transport = self._transport
+        self._meet()
         sizes = [p.numel() * p.element_size() for _, p in self._named]
         partition = Partition.balanced(sizes, self._shards)
         kept = partition.of_shard(transport.rank)
         self._optimizer.state, self._optimizer.param_groups = groups.state, groups.param_groups
         optimizer, copies = shard_of(self._optimizer, [p for _, p in self._named], kept)
+        if self._gives_back:
+            groups.state = defaultdict(dict)  # the shards have it now
         names = {number: self._named[number][0] for number in kept}
         shard = Shard(copies, names, optimizer, transport.size)
         maker = None
         if transport.rank == 0:
-            maker = DecisionMaker(MODES[self._mode], transport.size, self._began, partition.shards)
-        self._server = ServerThread(self._mailing.open_mail(), shard, maker, partition.shards, timeout)
-        self._worker = Worker(self._server, partition, timeout)
+            maker = DecisionMaker(
+                MODES[POLICIES[self._mode]],
+                transport.size,
+                self._began,
+                partition.shards,
+                with_state=self._gives_back,
+            )
+        mail = self._mailing.open_mail()
+        self._server = ServerThread(mail, shard, maker, partition.shards, self._timeout)
+        self._worker = Worker(self._server, partition, self._timeout)
         return self._worker
 
-    def _compare_weights(self, messages: ThreadMessages) -> None:
-        hashes = torch.tensor([bit_hash(p) for _, p in self._named], dtype=torch.int64, device="cpu")
-        told = messages.tell(str(bit_hash(hashes)).encode(), "initial weights").wait()
-        others = [str(rank) for rank, each in enumerate(told) if each != told[0]]
-        if others:
-            raise RankMismatch(
-                f"ranks {', '.join(others)} begin with other weights than rank 0: call "
-                "hvd.broadcast_parameters(model.state_dict(), root_rank=0) before the first step"
-            )
+    def _state(self, fresh: Fresh) -> defaultdict[Any, dict[str, Any]]:
+        """Return the optimizer's state, by parameter, where torch keeps it: counts of steps on the CPU."""
+        state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        for number, fields in fresh.state.items():
+            parameter = self._named[number][1]
+            state[parameter] = {
+                name: value.to(parameter.device) if isinstance(value, torch.Tensor) and value.dim() else value
+                for name, value in fields.items()
+            }
+        return state
 
     def _refuse(self, worker: Worker, names: Sequence[str]) -> None:
         shown = ", ".join(f"'{name}'" for name in names[:8])
