@@ -8,8 +8,8 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradsieve.policies import Steering
 from gradsieve_hvd.control import contract
@@ -19,6 +19,9 @@ from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
 from gradsieve_hvd.control.reporter_clock import StepClock
 from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.transport.messages import Messages, Replies
+
+if TYPE_CHECKING:
+    from gradsieve_hvd.engine.pace import Progress
 
 _MOST_STEPS = 200
 
@@ -69,6 +72,8 @@ class PlanExchange:
        next message starts (`steps_to_next`).
     3. All parts hold step times, of which rank 0 makes a telemetry sample, and the modes that a rank can
        change to. A plan with another mode is not followed in any of its parts, nor acknowledged.
+    4. Ranks that step at their own pace meet for it when rank 0 has a newer plan (`at_once`); in between it
+       reports what it sees of them.
 
     name: tells several optimizers' messages apart. steering: is given the plan to follow. reporter: on rank 0
     only. standing: as of `join`. plan: in force; who can change modes follows its mode.
@@ -94,6 +99,52 @@ class PlanExchange:
         self._steps_left = self._interval = 1  # until the next message starts; the same on all ranks
         self._rounds = 0  # since the last message; with local steps fewer than steps
         self._under_way: Replies | None = None
+        self._met: list[dict[str, Any]] = []  # all parts of the last message
+
+    @property
+    def newest_generation(self) -> int:
+        """On rank 0, of the newest plan that was not refused, of which others may not have heard; on others
+        of the one in force.
+        """
+        newest = 0 if self._reporter is None else self._reporter.plan.generation
+        return self.plan.generation if newest <= self._refused else max(newest, self.plan.generation)
+
+    def at_once(self, step: int, modes: Collection[str] | None = None) -> None:
+        """Exchange plans now; all ranks call it together, and none has a step under way.
+
+        modes: those that can be changed to here: a plan with another one is left for later; None for all.
+
+        Raises:
+            ExchangeError: a rank did not answer.
+        """
+        if self._under_way is not None:
+            self._under_way.wait()  # of steps of another mode, perhaps
+        self._under_way = self._messages.tell(json.dumps(self._part(StepStatistics())).encode(), self._name)
+        parts = [json.loads(part) for part in self._under_way.wait()]
+        self._under_way, self._steps_left, self._interval = None, 1, 1
+        new = Plan.read(parts[0]["plan"])
+        if modes is None or new.mode is None or new.mode in modes:
+            self._read_plan(step, parts)
+        self._met = parts
+
+    def report(self, step: int, done: Progress) -> None:
+        """On rank 0, report what ranks have done that step at their own pace."""
+        if self._reporter is None or len(self._met) != len(done.work):
+            return
+        self._reporter.step = step
+        parts = [
+            {
+                **part,
+                "seconds": work + wait,
+                "wait": wait,
+                "bytes": done.wire_bytes,
+                "dense": done.gradient_bytes,
+                "density": done.density,
+            }
+            for part, work, wait in zip(self._met, done.work, done.waits, strict=True)
+        ]
+        times = {"stepSeconds": done.step_seconds, "waitSeconds": done.wait_seconds}
+        self._reporter.sample = self._sample(step, parts) | times
 
     def after_step(self, step: int, sent: StepStatistics) -> None:
         """Take part after ``step`` steps, the last of which sent what ``sent`` says.
@@ -146,9 +197,13 @@ class PlanExchange:
 
     def _read(self, step: int, parts: list[dict[str, Any]]) -> None:
         self._steps_left = self._interval = parts[0]["next"]
-        new = Plan.read(parts[0]["plan"])
         if self._reporter is not None:
             self._reporter.sample = self._sample(step, parts)
+        self._read_plan(step, parts)
+        self._met = parts
+
+    def _read_plan(self, step: int, parts: list[dict[str, Any]]) -> None:
+        new = Plan.read(parts[0]["plan"])
         if new.generation <= max(self.plan.generation, self._refused):
             return
         modes = _common_modes(parts)

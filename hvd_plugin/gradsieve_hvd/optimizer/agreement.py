@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradsieve import Steering
@@ -13,6 +13,7 @@ from gradsieve_hvd.engine.statistics import StepStatistics
 if TYPE_CHECKING:
     from gradsieve_hvd.control.plan import Plan
     from gradsieve_hvd.control.plan_exchange import PlanExchange, Standing
+    from gradsieve_hvd.engine.pace import Progress
 
 
 class Agreement:
@@ -74,6 +75,26 @@ class Agreement:
         from gradsieve_hvd.control.plan_exchange import Standing
 
         return Standing(self.modes(), *self.share())
+
+    @property
+    def newest_generation(self) -> int:
+        """On rank 0, of the newest plan that all ranks can follow, of which others may not have heard; else
+        of the one that all follow; 0 without one.
+        """
+        return 0 if self._control is None else self._control.newest_generation
+
+    def at_once(self, step: int, modes: Collection[str] | None = None) -> None:
+        """Have ranks that step at their own pace hear of the newest plan; all of them call it together.
+
+        modes: those that can be changed to here; None for all.
+        """
+        if self._control is not None:
+            self._control.at_once(step, modes)
+
+    def report(self, step: int, done: Progress) -> None:
+        """On rank 0, report what they have done since the last report."""
+        if self._control is not None:
+            self._control.report(step, done)
 
     def after_step(self) -> None:
         """A step was taken: report it, and follow the newest plan."""

@@ -50,7 +50,9 @@ class DecisionMaker:
         with_state: whether everybody gets the optimizer's state, too, with the last weights.
 
     wake_at: when to call `wake`, if it is told nothing before; None for never. missed: how many gradients
-    were applied, by the number of releases that each had missed. discarded: pushes that never are.
+    were applied, by the number of releases that each had missed. discarded: pushes that never are. pushes,
+    computing: of each rank so far, and the seconds that it has spent on them. ends: whether workers are told
+    to leave; may be set by another thread.
     """
 
     def __init__(
@@ -64,6 +66,8 @@ class DecisionMaker:
         self.wake_at: float | None = None
         self.missed: Counter[int] = Counter()
         self.discarded = 0
+        self.pushes, self.computing = [0] * workers, [0.0] * workers
+        self.ends = False
         take_turn(self._table, mode, Started(now))  # everybody has the initial weights
 
     @property
@@ -77,6 +81,8 @@ class DecisionMaker:
             case Push():
                 self._hyperparameters = letter.hyperparameters or self._hyperparameters
                 self._samples[letter.number] = letter.samples
+                self.pushes[rank] += 1
+                self.computing[rank] += letter.seconds
                 pushed = Pushed(now, letter.number, rank, letter.version, letter.samples, letter.seconds)
                 return self._turn(pushed)
             case Leave():
@@ -129,7 +135,13 @@ class DecisionMaker:
     def _answer(self, version: int | None, share: float) -> Answer:
         missed = sum(releases * gradients for releases, gradients in self.missed.items())
         staleness = missed / max(self.missed.total(), 1)
-        return Answer(version=version, share=share, samples=self._released_samples, staleness=staleness)
+        return Answer(
+            version=version,
+            share=share,
+            samples=self._released_samples,
+            staleness=staleness,
+            leave=self.ends,
+        )
 
     def _ending(self) -> Outgoing:
         if self._table.active:

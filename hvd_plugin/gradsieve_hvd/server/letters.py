@@ -74,13 +74,15 @@ class Orders(Letter):
 class Answer(Letter):
     """A worker may go on. version: of the weights that come from the shards; None if it keeps what it has.
     share: size of its next batch in nominal batches. samples: behind this version, of all ranks. staleness:
-    releases that an applied gradient had missed, the mean of all so far.
+    releases that an applied gradient had missed, the mean of all so far. leave: whether the worker is to
+    leave now, as all others are.
     """
 
     version: int | None
     share: float
     samples: int
     staleness: float
+    leave: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -85,9 +85,9 @@ class ServerThread:
         atexit.register(self._at_exit)
 
     @property
-    def missed(self) -> Mapping[int, int]:
-        """On rank 0, see `DecisionMaker`; nothing on others."""
-        return {} if self._decision_maker is None else self._decision_maker.missed
+    def decision_maker(self) -> DecisionMaker | None:
+        """On rank 0; None on others. It belongs to this thread: others read it, and set ``ends``."""
+        return self._decision_maker
 
     def post(self, letter: Letter, to: Sequence[int]) -> None:
         """Send a letter to ranks; see `Mail.post`."""

@@ -42,14 +42,15 @@ class Worker:
         timeout: how long nothing may be heard while this worker waits, in seconds.
 
     version: of the weights that it has. share: size of its next batch, in nominal batches. samples_seen:
-    behind the newest version that it was told of, of all ranks. pushes: so far. staleness: see `Answer`.
+    behind the newest version that it was told of, of all ranks. pushes: so far. staleness, leave: see
+    `Answer`.
     """
 
     def __init__(self, server: ServerThread, partition: Partition, timeout: float) -> None:
         self._server, self._partition, self._timeout = server, partition, timeout
         self._arrived: defaultdict[int, dict[int, Weights]] = defaultdict(dict)
         self.version, self.share, self.samples_seen, self.pushes = 0, 1.0, 0, 0
-        self.staleness = 0.0
+        self.staleness, self.leave = 0.0, False
         weakref.finalize(self, server.leave_soon).atexit = False  # at exit the server's own hook knows more
 
     def push(
@@ -127,7 +128,7 @@ class Worker:
     def _answered(self) -> Fresh | None:
         answer = self._expect(Answer)
         self.share, self.samples_seen = answer.share, answer.samples
-        self.staleness = answer.staleness
+        self.staleness, self.leave = answer.staleness, answer.leave
         return None if answer.version is None else self._weights(answer.version)
 
     def _expect(self, kind: type[Expected]) -> Expected:

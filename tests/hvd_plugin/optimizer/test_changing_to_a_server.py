@@ -322,6 +322,16 @@ def with_nan(rank: ThreadRank) -> None:
         rank.optimizer.step()
 
 
+def test_ranks_that_stop_at_different_places_are_told_so():
+    def work(rank: ThreadRank) -> Any:
+        rank.optimizer.change_mode("asp")
+        train(rank, 2)
+        with pytest.raises(RankMismatch, match=r"rank 0: join\(\), rank 1: change_mode\(\)"):
+            rank.optimizer.change_mode("local") if rank.rank else rank.optimizer.join()
+
+    auto(2, work)
+
+
 @pytest.mark.parametrize("mode", ["asp", "dasp"])
 def test_nan_on_one_rank_ends_the_training_on_all(mode):
     def work(rank: ThreadRank) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import time
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -14,22 +16,46 @@ from gradsieve_hvd.control import plan_exchange
 from gradsieve_hvd.control.plan import Plan
 from gradsieve_hvd.control.reporter import Reporter
 from gradsieve_hvd.engine.compression_argument import settings_from
+from gradsieve_hvd.optimizer.auto_mode import mode_changes
 from gradsieve_hvd.optimizer.modes import optimizer_of
 from gradsieve_hvd.optimizer.request import Request
 from gradsieve_hvd.transport.threads import run_ranks
 
 
+class Recorder(Reporter):
+    """Keeps all samples."""
+
+    def __init__(self) -> None:
+        self.samples: list[dict[str, Any]] = []
+        super().__init__(None)  # type: ignore[arg-type]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "sample" and value:
+            self.samples.append(value)
+        super().__setattr__(name, value)
+
+
 @pytest.fixture
-def reporter(monkeypatch) -> Reporter:
+def reporter(monkeypatch) -> Recorder:
     """Rank 0's, without the thread that talks to a coordinator; messages come at every other step."""
-    made = Reporter(None)  # type: ignore[arg-type]
+    made = Recorder()
     monkeypatch.setattr(plan_exchange, "process_reporter", lambda: made)
     monkeypatch.setattr(plan_exchange, "steps_to_next", lambda seconds, last: 1)
     return made
 
 
-def follow(reporter: Reporter, plans: dict[int, dict[str, Any]], *, steps: int, mode: str = "auto") -> Any:
-    """Train; before step number n rank 0 hears of plan n. Returns modes and weights, by rank and step."""
+def follow(
+    reporter: Reporter,
+    plans: dict[int, dict[str, Any]],
+    *,
+    steps: int,
+    mode: str = "auto",
+    evaluates_every: int = 0,
+    **options: Any,
+) -> Any:
+    """Train; before step number n rank 0 hears of plan n, and evaluates after every so many steps. Returns
+    modes and weights, by rank and step, the last ones after `join`, and weights that were evaluated.
+    """
     original = perceptron()
 
     def work(transport: Any) -> Any:
@@ -51,9 +77,9 @@ def follow(reporter: Reporter, plans: dict[int, dict[str, Any]], *, steps: int, 
                 ranks=lambda timeout: transport,
                 steered=True,
             ),
-            {"local_steps": 3} if mode == "auto" else {},
+            {"local_steps": 3, **options} if mode == "auto" else {},
         )
-        modes, seen = [], []
+        modes, seen, evaluated = [], [], []
         for step in range(steps):
             if transport.rank == 0 and step in plans:
                 reporter.plan = Plan.read({"generation": step, **plans[step]})
@@ -62,7 +88,14 @@ def follow(reporter: Reporter, plans: dict[int, dict[str, Any]], *, steps: int, 
             optimizer.step()
             modes.append(getattr(optimizer, "mode", mode))
             seen.append(weights(model))
-        return modes, seen
+            if evaluates_every and step % evaluates_every == evaluates_every - 1:
+                with optimizer.consistent():
+                    evaluated.append(weights(model))
+                time.sleep(0.002 * transport.rank)
+        if options:
+            optimizer.join()
+            seen.append(weights(model))
+        return (modes, seen, evaluated) if options else (modes, seen)
 
     return run_ranks(3, work, SECONDS)
 
@@ -93,6 +126,51 @@ def test_samples_of_local_steps_say_what_a_step_costs(reporter):
     assert 0 < sample["wireBytesPerStep"] < sample["denseBytesPerStep"]
 
 
+SERVER = {"parameter_server": True}
+
+
+def test_ranks_that_step_at_their_own_pace_follow_plans_and_report(reporter, monkeypatch):
+    monkeypatch.setattr(mode_changes, "_REPORT_SECONDS", 0.0)
+    plans = {
+        2: {"mode": "BoundedStaleness"},
+        15: {"mode": "BoundedStaleness", "densityPermille": 300},
+        30: {"mode": "Adaptive", "densityPermille": 300},
+        45: {"mode": "Synchronous"},
+    }
+    results = follow(reporter, plans, steps=70, evaluates_every=10, **SERVER)
+    for modes, seen, _ in results:
+        assert_same(seen[-1], results[0][1][-1])
+        assert [mode for mode, _ in groupby(modes)] == ["synchronous", "ssp", "dasp", "synchronous"]
+    samples = [each for each in reporter.samples if "mode" in each]
+    last = {(each["mode"], each["appliedPlanGeneration"]): each for each in samples}
+    # No rank leads by more than three steps there, so that all are heard of in thirteen.
+    assert set(last) >= {("BoundedStaleness", 2), ("BoundedStaleness", 15), ("Synchronous", 45)}
+    served = last["BoundedStaleness", 15]
+    assert set(served["modes"]) == {
+        "Adaptive", "Asynchronous", "BoundedStaleness", "DynamicBoundedStaleness", "Local", "Synchronous"
+    }  # fmt: skip
+    assert 0 <= served["waitSeconds"] < served["stepSeconds"]
+    assert [each["rank"] for each in served["ranks"]] == [0, 1, 2]
+    assert all(each["stepSeconds"] > 0 for each in served["ranks"])
+    assert last["BoundedStaleness", 2]["densityPermille"] < served["densityPermille"]
+    assert served["wireBytesPerStep"] > 0
+    steps = [each["step"] for each in reporter.samples if each]
+    assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize("every", [1, 3, 7])
+def test_plans_that_come_while_ranks_evaluate_leave_all_with_the_same_weights(reporter, every):
+    modes = ["Adaptive", "Local", "Asynchronous", "Adaptive", "Synchronous", "BoundedStaleness", "Adaptive"]
+    plans = {2 + 5 * number: {"mode": mode} for number, mode in enumerate(modes)}
+    results = follow(reporter, plans, steps=42, evaluates_every=every, **SERVER)
+    for _, seen, evaluated in results:
+        assert len(evaluated) == 42 // every
+        for own, first in zip(evaluated, results[0][2], strict=True):
+            assert_same(own, first)
+        assert_same(seen[-1], results[0][1][-1])
+    assert "dasp" in results[0][0]
+
+
 @pytest.mark.parametrize("mode", ["auto", "synchronous"])
 def test_a_mode_that_a_program_cannot_change_to_is_refused_with_all_of_its_plan(reporter, capfd, mode):
     plans = {1: {"densityPermille": 20}, 5: {"mode": "Balanced", "densityPermille": 500}}
@@ -107,8 +185,6 @@ def test_a_mode_that_a_program_cannot_change_to_is_refused_with_all_of_its_plan(
 
 
 def test_ranks_that_cannot_change_say_so_and_train_on(reporter, caplog, monkeypatch):
-    from gradsieve_hvd.optimizer.auto_mode import mode_changes
-
     # As if weights were not the same: found out when the mode is to be changed.
     hashes = iter(range(1000))
     monkeypatch.setattr(mode_changes, "bit_hash", lambda tensor: next(hashes))

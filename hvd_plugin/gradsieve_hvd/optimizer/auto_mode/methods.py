@@ -66,7 +66,9 @@ class AutoMethods(DistributedMethods):
         if served is not None:
             refuse_closure((self, closure), {})
             served.step(self, samples=1)
-        elif rounds is None:
+            self.mode_changes.after_served_step(self)
+            return None
+        if rounds is None:
             result = DistributedMethods.step(self, closure)
         else:
             refuse_closure((self, closure), {})
@@ -95,7 +97,9 @@ class AutoMethods(DistributedMethods):
         """
         if self.mode_changes.rounds is not None:
             self.mode_changes.rounds.synchronize()
-        self.mode_changes.end_served(self)
+        if self.mode_changes.served is not None:
+            self.mode_changes.end_served(self, "consistent()")
+            self.mode_changes.follow(self)
         yield
         self.mode_changes.begin_batch()
 
@@ -110,7 +114,7 @@ class AutoMethods(DistributedMethods):
             return DistributedMethods.join(self)
         if self.mode_changes.rounds is not None:
             self.mode_changes.rounds.finish()
-        self.mode_changes.end_served(self)
+        self.mode_changes.end_served(self, "join()")
         return 0
 
     def explain(self) -> Explanation:
@@ -142,7 +146,7 @@ class AutoMethods(DistributedMethods):
         rounds = self.mode_changes.rounds
         if rounds is not None:
             rounds.require_between_rounds()
-        self.mode_changes.end_served(self)
+        self.mode_changes.end_served(self, "add_param_group()")
         before = set(self.synchronizer.named)
         DistributedMethods.add_param_group(self, param_group)
         for name, parameter in self.synchronizer.named.items():

@@ -38,6 +38,11 @@ class ServedSteps:
         reducer = self._synchronizer.reducer
         named = sorted(self._synchronizer.named.items())
         states = [reducer.state_of(name, parameter) for name, parameter in named if parameter.requires_grad]
+
+        def meet() -> None:
+            self._synchronizer.meet()
+            self._synchronizer.agreement.at_once(step, SERVED_MODES)
+
         layers = {state.name: state.layer for state in states if state.layer is not None}
         return ServedTraining(
             self._optimizer,
@@ -47,7 +52,7 @@ class ServedSteps:
             mode,
             self._shards,
             timeout=reducer.settings.timeout_seconds,
-            meet=self._synchronizer.meet,
+            meet=meet,
             first_step=step,
             gives_back=True,
         )

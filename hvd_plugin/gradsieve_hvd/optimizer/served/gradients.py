@@ -43,6 +43,13 @@ class ServedGradients:
         }
         return cls(named, layers, policy)
 
+    @property
+    def density(self) -> float:
+        """Entries that the last push had, over all, in (0, 1]."""
+        elements = sum(parameter.numel() for _, parameter in self._named)
+        whole = elements - sum(self._named[number][1].numel() for number in self._layers)
+        return (whole + sum(layer.kept for layer in self._layers.values())) / max(elements, 1)
+
     def payloads(self, step: int) -> dict[int, Tensor] | list[str]:
         """Return what is sent of each parameter's gradient, by number; or the names of those that are not
         finite, and then nothing has changed.

@@ -19,6 +19,7 @@ import torch
 from torch.nn import Parameter
 
 from gradsieve.errors import ConfigurationError, GradsieveError, NonFiniteGradient
+from gradsieve_hvd.engine.pace import Pace
 from gradsieve_hvd.optimizer.stats import OptimizerStats
 from gradsieve_hvd.server.decision_maker import DecisionMaker
 from gradsieve_hvd.server.ledger import Ledger
@@ -127,7 +128,37 @@ class ServedTraining:
     @property
     def missed(self) -> dict[int, int]:
         """On rank 0, the number of gradients applied, by the releases that each had missed; else nothing."""
-        return {} if self._server is None else dict(self._server.missed)
+        maker = self._decision_maker
+        return {} if maker is None else dict(maker.missed)
+
+    @property
+    def _decision_maker(self) -> DecisionMaker | None:
+        return None if self._server is None else self._server.decision_maker
+
+    @property
+    def asked_to_leave(self) -> bool:
+        """Whether all ranks are to call `finish` now."""
+        return self._worker is not None and self._worker.leave
+
+    def ask_all_to_leave(self) -> None:
+        """On rank 0, have all ranks be told so, each with its next answer."""
+        if (maker := self._decision_maker) is not None:
+            maker.ends = True
+
+    def pace(self) -> Pace | None:
+        """Return what ranks have done so far; None on others than rank 0, and before the first step."""
+        maker, counters = self._decision_maker, self.counters
+        if maker is None:
+            return None
+        return Pace(
+            time.monotonic(),
+            tuple(maker.pushes),
+            tuple(maker.computing),
+            counters.steps,
+            counters.pushed_bytes + counters.reply_bytes,
+            self.gradients.density,
+            4 * sum(parameter.numel() for _, parameter in self._named),
+        )
 
     @property
     def version(self) -> int:
