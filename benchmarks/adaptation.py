@@ -46,7 +46,7 @@ HORIZON = 3000.0
 ADAPTATION = Adaptation(enabled=True, interval=15, cooldown=30, min_samples=5)
 SIMULATED = {"Synchronous": "synchronous", "Balanced": "balanced", "Adaptive": "dasp"}
 TODAY = ("Synchronous", "Balanced")
-"""Modes that programs can change to while they run, and that the simulation knows."""
+"""Modes that the simulation knows, of those that a program with a `DynamicSampler` can change to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from contextlib import contextmanager
 
 import pytest
 from cluster.external import ExternalCluster
@@ -9,7 +10,8 @@ from horovod_job import Job, python_group
 
 pytestmark = pytest.mark.timeout(600)
 SLOW_CORES = 0.25
-PROGRAM = """
+MODEL = """
+import itertools, time
 import horovod.torch as hvd, torch
 from torch import nn
 from torch.nn import functional as F
@@ -25,37 +27,59 @@ optimizer = gradsieve_hvd.DistributedOptimizer(
     torch.optim.SGD(model.parameters(), lr=0.01),
     model.named_parameters(),
     gradsieve_hvd.Compression.topk(density=0.01, value_dtype="float16", timeout_seconds=120),
-    mode="auto",
+    mode="auto", {options}
 )
+
+def step(batch):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(samples[batch]), labels[batch])
+    loss.backward()
+    optimizer.step()
+    gradsieve_hvd.report(loss=loss)
+"""
+DEALT = (
+    MODEL.format(options="")
+    + """
 sampler = gradsieve_hvd.DynamicSampler(range(len(samples)), optimizer, batch_size=256)
 for epoch in range(10**6):
     sampler.set_epoch(epoch)
     for batch in sampler:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(samples[batch]), labels[batch])
-        loss.backward()
-        optimizer.step()
-        gradsieve_hvd.report(loss=loss)
+        step(batch)
 """
+)
+# By time: a rank that is slow is not waited for until it has taken as many steps as the others.
+SERVED = (
+    MODEL.format(options="parameter_server=True, server_ranks=[0]")
+    + """
+looked = time.monotonic()
+for _ in itertools.count():
+    step(torch.randint(len(samples), (256,)))
+    if time.monotonic() - looked > 10:
+        with optimizer.consistent():
+            looked = time.monotonic()
+"""
+)
 
 
-@pytest.fixture(scope="module")
-def training(cluster, operator):
+@contextmanager
+def training(cluster, program):
     if isinstance(cluster, ExternalCluster):
         pytest.skip("throttling a node needs the harness's own cluster")
     namespace = cluster.create_namespace(f"e2e-{uuid.uuid4().hex[:8]}")
     job = Job(cluster, namespace)
     job.apply(
-        python_group(cluster, namespace, 2, PROGRAM),
+        python_group(cluster, namespace, 2, program),
         scheduling={"placement": "Spread"},
         compression={"algorithm": "TopK", "densityPermille": 10},
         parallelism={"mode": "Auto"},
         adaptation={"enabled": True, "intervalSeconds": 15, "cooldownSeconds": 30, "minSamples": 5},
     )
     job.wait(lambda: followed(job) == "Synchronous", 150, "a training that can change its mode")
-    yield job
-    job.kubectl("delete", "hvj", job.name, "--wait=false")
-    cluster.delete_namespace(namespace)
+    try:
+        yield job
+    finally:
+        job.kubectl("delete", "hvj", job.name, "--wait=false")
+        cluster.delete_namespace(namespace)
 
 
 def plan(job: Job) -> dict:
@@ -74,29 +98,64 @@ def held(job: Job) -> tuple[str, str]:
     return found["AdaptationHeld"]["status"], found["AdaptationHeld"]["reason"]
 
 
-def test_adaptation_gives_a_throttled_node_a_smaller_share_and_takes_it_back(
-    cluster, training, record_property
-):
-    """Plan 1 may have told the density only, before the program had said that it can change its mode."""
-    pod = next(pod for pod in training.pods().values() if pod["spec"]["hostname"] == "worker-1")
+@contextmanager
+def throttled(cluster, job):
+    """Within, the node of rank 1's pod has a quarter of a core; not before even ranks were measured."""
+    pod = next(pod for pod in job.pods().values() if pod["spec"]["hostname"] == "worker-1")
     node = next(node for node in cluster.nodes if node.name == pod["spec"]["nodeName"])
-    training.wait(lambda: held(training) == ("False", "AsGoodAsItGets"), 120, "even ranks measured")
-    first = plan(training)["generation"]
+    job.wait(lambda: held(job) == ("False", "AsGoodAsItGets"), 120, "even ranks measured")
     node.throttle_cpu(SLOW_CORES)
     try:
-        took = training.wait(lambda: followed(training) == "Balanced", 150, "shares by speed")
-        record_property("seconds_to_balanced", round(took, 1))
-        slow = plan(training)
-        assert slow["reason"] == "SlowTail"
-        assert "the slowest rank on worker-1" in slow["evidence"]
-        assert {group["mode"] for group in training.status()["workerGroups"]} == {"Balanced"}
+        yield
     finally:
         node.throttle_cpu(None)
-    took = training.wait(lambda: followed(training) == "Synchronous", 150, "equal shares again")
-    record_property("seconds_to_synchronous", round(took, 1))
-    assert plan(training)["reason"] == "EvenRanks"
-    # Two changes on a quiet machine; what else runs on this one may make ranks uneven, too.
-    assert plan(training)["generation"] >= first + 2
-    said = re.findall(r"rank (\d): plan (\d+) \(.*mode (\w+)", training.log())
-    for rank in "01":
-        assert [mode for number, _, mode in said if number == rank][-2:] == ["Balanced", "Synchronous"]
+
+
+def require_slow_tail(job, mode):
+    slow = plan(job)
+    assert slow["reason"] == "SlowTail"
+    assert "the slowest rank on worker-1" in slow["evidence"]
+    assert {group["mode"] for group in job.status()["workerGroups"]} == {mode}
+
+
+def modes_followed(job, rank):
+    """Return the modes that a rank has said it follows, in their order."""
+    said = re.findall(r"rank (\d): plan \d+ \(.*mode (\w+)", job.log())
+    return [mode for number, mode in said if int(number) == rank]
+
+
+def test_adaptation_gives_a_throttled_node_a_smaller_share_and_takes_it_back(
+    cluster, operator, record_property
+):
+    """Plan 1 may have told the density only, before the program had said that it can change its mode."""
+    with training(cluster, DEALT) as job:
+        with throttled(cluster, job):
+            first = plan(job)["generation"]
+            took = job.wait(lambda: followed(job) == "Balanced", 150, "shares by speed")
+            record_property("seconds_to_balanced", round(took, 1))
+            require_slow_tail(job, "Balanced")
+        took = job.wait(lambda: followed(job) == "Synchronous", 150, "equal shares again")
+        record_property("seconds_to_synchronous", round(took, 1))
+        assert plan(job)["reason"] == "EvenRanks"
+        # Two changes on a quiet machine; what else runs on this one may make ranks uneven, too.
+        assert plan(job)["generation"] >= first + 2
+        for rank in range(2):
+            assert modes_followed(job, rank)[-2:] == ["Balanced", "Synchronous"]
+
+
+def test_adaptation_lets_ranks_step_at_their_own_pace_beside_a_throttled_node_and_ends_that(
+    cluster, operator, record_property
+):
+    """What follows is the operator's to know: with a server of one core exchanging may take so much that it
+    tries local steps before the node recovers."""
+    with training(cluster, SERVED) as job:
+        with throttled(cluster, job):
+            took = job.wait(lambda: followed(job) == "Adaptive", 150, "ranks at their own pace")
+            record_property("seconds_to_adaptive", round(took, 1))
+            require_slow_tail(job, "Adaptive")
+            assert job.status()["telemetry"]["step"] > 0
+        took = job.wait(lambda: followed(job) in ("Synchronous", "Local"), 180, "a mode without a server")
+        record_property("seconds_without_a_server", round(took, 1))
+        for rank in range(2):
+            assert "Adaptive" in modes_followed(job, rank)
+            assert modes_followed(job, rank)[-1] in ("Synchronous", "Local")

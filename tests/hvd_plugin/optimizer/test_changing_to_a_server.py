@@ -169,6 +169,60 @@ def test_a_change_from_one_server_mode_to_another_goes_by_common_weights():
     assert [result[1] for result in results] == ["synchronous"] * 2
 
 
+def through_modes(rank: ThreadRank) -> list[torch.Tensor]:
+    for first, mode in enumerate(["asp", "synchronous", "dasp", "local", "ssp", "synchronous"]):
+        rank.optimizer.change_mode(mode)
+        train(rank, 3, first=3 * first)
+    return weights(rank.model)
+
+
+@pytest.mark.parametrize("name", ["Adagrad", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "Adadelta"])
+def test_whatever_an_optimizer_keeps_comes_back(name):
+    """Counts of steps as tensors, as numbers, state from before the first step."""
+    made = getattr(torch.optim, name)
+    results = auto(2, through_modes, optimizer=lambda model: made(model.parameters(), lr=0.01))
+    assert_same(results[0], results[1])
+
+
+@pytest.mark.parametrize("exchange", ["ring", "scatter", "auto", "dense", "fp16"])
+def test_gradients_may_travel_any_way_in_the_other_modes(exchange):
+    results = auto(3, through_modes, exchange=exchange)
+    for result in results[1:]:
+        assert_same(result, results[0])
+
+
+def test_layers_freeze_and_thaw_on_the_way():
+    def work(rank: ThreadRank) -> Any:
+        layer = next(iter(rank.model.parameters()))
+        held = []
+        for first, (mode, frozen) in enumerate(
+            [("asp", True), ("dasp", False), ("synchronous", True), ("ssp", True), ("synchronous", False)]
+        ):
+            layer.requires_grad_(not frozen)
+            rank.optimizer.change_mode(mode)
+            before = layer.detach().clone()
+            train(rank, 2, first=2 * first)
+            held.append(torch.equal(before, layer))
+        return held, weights(rank.model)
+
+    results = auto(2, work, optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1))
+    assert results[0][0] == results[1][0] == [True, False, True, True, False]
+    assert_same(results[0][1], results[1][1])
+
+
+def test_steps_without_gradients_change_nothing():
+    def work(rank: ThreadRank) -> Any:
+        before = weights(rank.model)
+        rank.optimizer.change_mode("asp")
+        for _ in range(3):
+            rank.optimizer.zero_grad()
+            rank.optimizer.step()
+        rank.optimizer.change_mode("synchronous")
+        assert_same(weights(rank.model), before)
+
+    auto(2, work)
+
+
 def test_a_training_evaluates_and_saves_at_weights_that_all_have_and_goes_on():
     def work(rank: ThreadRank) -> Any:
         rank.optimizer.change_mode("dasp")
