@@ -42,6 +42,11 @@ class Agreement:
         self.share: Callable[[], tuple[float, float]] = _whole
 
     @property
+    def steps(self) -> int:
+        """Optimizer steps so far, of all kinds; the same on all ranks."""
+        return self._reducer.step + self.other_steps
+
+    @property
     def plan(self) -> Plan | None:
         """The plan that all ranks follow; None where nobody has one."""
         return None if self._control is None else self._control.plan
@@ -99,13 +104,13 @@ class Agreement:
     def after_step(self) -> None:
         """A step was taken: report it, and follow the newest plan."""
         if self._control is not None:
-            self._control.after_step(self._reducer.step + self.other_steps, self._reducer.counter.last)
+            self._control.after_step(self.steps, self._reducer.counter.last)
 
     def after_round(self, sent: StepStatistics, steps: int, waited: float) -> None:
         """A round of local steps has ended: report it, and follow the newest plan; see `PlanExchange`."""
         self.other_steps += steps
         if self._control is not None:
-            self._control.after_round(self._reducer.step + self.other_steps, sent, steps, waited)
+            self._control.after_round(self.steps, sent, steps, waited)
 
 
 def _whole() -> tuple[float, float]:

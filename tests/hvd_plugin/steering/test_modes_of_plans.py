@@ -16,7 +16,7 @@ from gradsieve_hvd.control import plan_exchange
 from gradsieve_hvd.control.plan import Plan
 from gradsieve_hvd.control.reporter import Reporter
 from gradsieve_hvd.engine.compression_argument import settings_from
-from gradsieve_hvd.optimizer.auto_mode import mode_changes
+from gradsieve_hvd.optimizer.auto_mode import mode_changes, served_steps
 from gradsieve_hvd.optimizer.modes import optimizer_of
 from gradsieve_hvd.optimizer.request import Request
 from gradsieve_hvd.transport.threads import run_ranks
@@ -130,7 +130,7 @@ SERVER = {"parameter_server": True}
 
 
 def test_ranks_that_step_at_their_own_pace_follow_plans_and_report(reporter, monkeypatch):
-    monkeypatch.setattr(mode_changes, "_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(served_steps, "_REPORT_SECONDS", 0.0)
     plans = {
         2: {"mode": "BoundedStaleness"},
         15: {"mode": "BoundedStaleness", "densityPermille": 300},

@@ -14,7 +14,6 @@ import torch
 from gradsieve.bit_hash import bit_hash
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError, RankMismatch
-from gradsieve_hvd.engine.pace import Pace
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.optimizer.local.report import Report
@@ -30,8 +29,6 @@ _log = logging.getLogger("gradsieve.optimizer")
 CHANGEABLE = ("synchronous", "balanced", "local", *SERVED_MODES)
 
 _OF_GRADIENTS = ("synchronous", "balanced")
-_PLAN = "a step"
-_REPORT_SECONDS = 2.0
 
 
 class ModeChanges:
@@ -45,8 +42,7 @@ class ModeChanges:
         refused: by mode, what the user has set that does not go with it.
         server: begins the modes with a parameter server; None if users have not asked for them.
 
-    present: the mode. rounds: of local steps; None in the other modes. served: steps that a parameter server
-    makes; None in the other modes. rules: as given; the steps of a round
+    present: the mode. rounds: of local steps; None in the other modes. rules: as given; the steps of a round
     change. discarded: L2 norm of what waited in this rank's residuals whenever local steps ended.
     """
 
@@ -64,11 +60,8 @@ class ModeChanges:
         self._passes, self._server = synchronizer.passes, server
         self.present = "synchronous"
         self.rounds: LocalRounds | None = None
-        self.served: ServedTraining | None = None
-        self._reported: Pace | None = None
         self._changes, self.discarded = 0, 0.0
         self._followed, self._finishing, self._stays = 0, False, False
-        self._asked = 0  # the last plan for which ranks were asked to stop stepping at their own pace
         synchronizer.agreement.modes = self._offered
 
     def possible(self) -> tuple[str, ...]:
@@ -186,7 +179,7 @@ class ModeChanges:
         that a parameter server makes now.
         """
         served = 0 if self.served is None else self.served.counters.steps
-        return self.synchronizer.reducer.step + self.synchronizer.agreement.other_steps + served
+        return self.synchronizer.agreement.steps + served
 
     def meet(self) -> None:
         """Compare settings with the other ranks, unless that was done; all ranks call it together."""
@@ -208,86 +201,34 @@ class ModeChanges:
         """Begin as in a new process, on all ranks together, in the present mode."""
         if self.rounds is not None:
             self.rounds.restart()
-        self.renew_served()
+        if self._server is not None:
+            self._server.restart()
         self.synchronizer.restart()
         # Ranks that are new know no plan yet, and get it with the others.
-        self._followed = self._asked = 0
+        self._followed = 0
 
     # -- a parameter server --
 
-    def after_served_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Report, on rank 0, what ranks have done in some seconds; leave, with all others, when rank 0 has
-        heard of a plan, and follow that.
+    @property
+    def served(self) -> ServedTraining | None:
+        """Steps that a parameter server makes; None in the other modes."""
+        return None if self._server is None else self._server.training
 
-        Raises:
-            GradsieveError: see `end_served` and `follow`.
-        """
-        served = self.served
-        assert served is not None, "it has made the step"
-        pace = served.pace()
-        if pace is not None:
-            self._report(pace)
-            newest = self.synchronizer.agreement.newest_generation
-            if newest > max(self._followed, self._asked):
-                self._asked = newest
-                served.ask_all_to_leave()
-        if served.asked_to_leave and self.end_served(optimizer, _PLAN):
+    def after_served_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Report, and follow plans; see `ServedSteps.after_step` and `follow`."""
+        assert self._server is not None, "it has made the step"
+        if self._server.after_step(optimizer, self._followed):
             self.follow(optimizer)
 
-    def _report(self, pace: Pace) -> None:
-        if self._reported is None:
-            self._reported = pace
-        elif pace.time - self._reported.time >= _REPORT_SECONDS and (done := pace.since(self._reported)):
-            self._reported = pace
-            self.synchronizer.agreement.report(self.steps, done)
-
-    def end_served(self, optimizer: torch.optim.Optimizer, where: str) -> bool:
-        """Have the weights and the optimizer's state that a parameter server makes become those of all ranks,
-        once all have come to some such place; the next step begins anew. In other modes, nothing.
-
-        1. Stop pushing, and serve until all ranks have.
-        2. Tell each other how many steps that took, where they are, and rank 0's plan.
-        3. Those that have stopped for a plan alone go on. Others wait, by the same steps, until all have come
-           where they are.
-
-        where: the call, for others; `_PLAN` for none.
-
-        Returns:
-            whether all ranks are in the same place.
-
-        Raises:
-            RankMismatch: on all ranks: they have come to different places, of which each is for all ranks.
-            GradsieveError: see `ServedTraining.finish`.
-        """
-        while self.served is not None:
-            self.served.finish(optimizer)
-            self._changes += 1
-            agreement, messages = self.synchronizer.agreement, self.synchronizer.connection.messages
-            said = json.dumps([self.served.counters.steps, where]).encode()
-            told = [json.loads(each) for each in messages.tell(said, f"served.{self._changes}").wait()]
-            self.served = None
-            agreement.other_steps += max(steps for steps, _ in told)
-            places = {place for _, place in told}
-            # Programs that have taken different numbers of steps may not go on in step: their own
-            # collectives, and their evaluations, would come at different ones.
-            agreement.at_once(self.steps, None if len(places) == 1 and where != _PLAN else SERVED_MODES)
-            self.renew_served()
-            if len(places - {_PLAN}) > 1:
-                shown = ", ".join(f"rank {rank}: {place}" for rank, (_, place) in enumerate(told))
-                raise RankMismatch(
-                    f"ranks have stopped stepping at different places of the program ({shown}). All of them "
-                    "make these calls in the same order"
-                )
-            if where == _PLAN or len(places) == 1:
-                return len(places) == 1
-        return True
+    def end_served(self, optimizer: torch.optim.Optimizer, where: str) -> None:
+        """See `ServedSteps.end`; in other modes, nothing."""
+        if self._server is not None:
+            self._server.end(optimizer, where)
 
     def renew_served(self) -> None:
         """In a mode with a parameter server, begin anew with the weights that ranks have now."""
-        self.served = self._reported = None
-        if self.present in SERVED_MODES:
-            assert self._server is not None, "else the mode is impossible"
-            self.served = self._server.begin(self.present, self.steps)
+        if self._server is not None:
+            self._server.begin(self.present)
 
     def begin_batch(self) -> None:
         """What has passed since the last step is no part of the next one."""

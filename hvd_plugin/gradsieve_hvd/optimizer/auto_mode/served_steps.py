@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import torch
 
+from gradsieve.errors import RankMismatch
+from gradsieve_hvd.engine.pace import Pace
 from gradsieve_hvd.optimizer.served.gradients import ServedGradients
 from gradsieve_hvd.optimizer.served.training import ServedTraining
 from gradsieve_hvd.optimizer.synchronizer import Synchronizer
@@ -13,42 +16,51 @@ from gradsieve_hvd.optimizer.synchronizer import Synchronizer
 SERVED_MODES = ("asp", "ssp", "dssp", "dasp")
 """Those that a training may change to: "bsp" is a baseline to compare them with."""
 
+_STEP = "a step"  # where ranks are that have stopped for a plan
+_REPORT_SECONDS = 2.0
+
 
 class ServedSteps:
-    """Makes them.
+    """Makes them, phase by phase: each begins with weights and a state of the optimizer that all ranks have
+    in common, and ends with such.
 
     Args:
         optimizer: the user's own; its class makes the updates, on the shards.
         synchronizer: sums gradients in the other modes. What waits in its residuals goes on waiting there,
             and goes with the pushes.
         shards: the ranks that may keep weights.
+
+    training: of the present phase; None in modes without a server.
     """
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, synchronizer: Synchronizer, shards: Sequence[int]
     ) -> None:
         self._optimizer, self._synchronizer, self._shards = optimizer, synchronizer, shards
+        self.training: ServedTraining | None = None
+        self._mode, self._phases = "", 0
+        self._reported: Pace | None = None
+        self._asked = 0  # the last plan for which ranks were asked to stop
 
-    def begin(self, mode: str, step: int) -> ServedTraining:
-        """Return the training in a mode, from weights and a state of the optimizer that all ranks have in
-        common; that has not been told to anybody yet.
-
-        step: how many steps were taken before.
-        """
-        reducer = self._synchronizer.reducer
-        named = sorted(self._synchronizer.named.items())
+    def begin(self, mode: str) -> None:
+        """Begin a phase; in a mode without a server, none. Nobody is told before its first step."""
+        self.training, self._reported, self._mode = None, None, mode
+        if mode not in SERVED_MODES:
+            return
+        synchronizer, reducer = self._synchronizer, self._synchronizer.reducer
+        named, step = sorted(synchronizer.named.items()), synchronizer.agreement.steps
         states = [reducer.state_of(name, parameter) for name, parameter in named if parameter.requires_grad]
+        layers = {state.name: state.layer for state in states if state.layer is not None}
 
         def meet() -> None:
-            self._synchronizer.meet()
-            self._synchronizer.agreement.at_once(step, SERVED_MODES)
+            synchronizer.meet()
+            synchronizer.agreement.at_once(step, SERVED_MODES)
 
-        layers = {state.name: state.layer for state in states if state.layer is not None}
-        return ServedTraining(
+        self.training = ServedTraining(
             self._optimizer,
             ServedGradients(named, layers, reducer.policy),
             named,
-            self._synchronizer.connection.transport,
+            synchronizer.connection.transport,
             mode,
             self._shards,
             timeout=reducer.settings.timeout_seconds,
@@ -56,3 +68,81 @@ class ServedSteps:
             first_step=step,
             gives_back=True,
         )
+
+    def restart(self) -> None:
+        """Begin the present mode as in a new process, on all ranks together."""
+        self._asked = 0
+        self.begin(self._mode)
+
+    def after_step(self, optimizer: torch.optim.Optimizer, followed: int) -> bool:
+        """1. On rank 0, report what ranks have done in some seconds.
+        2. There, have all ranks stop if there is a plan after the one that they have ``followed``; once.
+        3. If this rank is to stop, end the phase, and begin another one.
+
+        Returns:
+            whether that has been done, by all ranks for a plan.
+
+        Raises:
+            GradsieveError: see `end`.
+        """
+        training, agreement = self.training, self._synchronizer.agreement
+        assert training is not None, "it has made the step"
+        pace = training.pace()
+        if pace is not None:
+            self._report(pace, agreement.steps + training.counters.steps)
+            newest = agreement.newest_generation
+            if newest > max(followed, self._asked):
+                self._asked = newest
+                training.ask_all_to_leave()
+        return training.asked_to_leave and self.end(optimizer, _STEP)
+
+    def _report(self, pace: Pace, step: int) -> None:
+        if self._reported is None:
+            self._reported = pace
+        elif pace.time - self._reported.time >= _REPORT_SECONDS and (done := pace.since(self._reported)):
+            self._reported = pace
+            self._synchronizer.agreement.report(step, done)
+
+    def end(self, optimizer: torch.optim.Optimizer, where: str) -> bool:
+        """Have the weights and the optimizer's state that a parameter server makes become those of all ranks,
+        once all have come to some such place, and begin another phase. In modes without a server, nothing.
+
+        1. Stop pushing, and serve until all ranks have.
+        2. Tell each other how many steps that took, where they are, and rank 0's plan.
+        3. Those that have stopped for a plan alone go on. Others wait, phase by phase, until all have come
+           where they are.
+
+        where: the call, for others.
+
+        Returns:
+            whether all ranks are in the same place.
+
+        Raises:
+            RankMismatch: on all ranks: they have come to different places, of which each is for all ranks.
+            GradsieveError: see `ServedTraining.finish`.
+        """
+        while self.training is not None:
+            self.training.finish(optimizer)
+            places = self._tell(self.training.counters.steps, where)
+            self.begin(self._mode)
+            if len({*places} - {_STEP}) > 1:
+                shown = ", ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
+                raise RankMismatch(
+                    f"ranks have stopped stepping at different places of the program ({shown}). All of them "
+                    "make these calls in the same order"
+                )
+            if where == _STEP or len({*places}) == 1:
+                return len({*places}) == 1
+        return True
+
+    def _tell(self, steps: int, where: str) -> list[str]:
+        self._phases += 1
+        agreement, messages = self._synchronizer.agreement, self._synchronizer.connection.messages
+        told = messages.tell(json.dumps([steps, where]).encode(), f"served.{self._phases}").wait()
+        taken, places = zip(*map(json.loads, told), strict=True)
+        agreement.other_steps += max(taken)
+        # Programs that have taken different numbers of steps may not go on in step: their own collectives,
+        # and their evaluations, would come at different ones.
+        together = len({*places}) == 1 and where != _STEP
+        agreement.at_once(agreement.steps, None if together else SERVED_MODES)
+        return list(places)
