@@ -37,6 +37,23 @@ class Weights(nn.Module):
         torch.stack([(tensor * gradient).sum() for tensor, gradient in pairs]).sum().backward()
 
 
+def steps_of(optimizer: Any, model: nn.Module, gradients: list[list[Tensor]]) -> None:
+    """Take a step with each of these gradients, of `Weights`."""
+    for each in gradients:
+        optimizer.zero_grad()
+        model.backward(each)
+        optimizer.step()
+
+
+def random_gradients(steps: int, seed: int, rank: int = 0) -> list[list[Tensor]]:
+    """Whole numbers for `Weights`, by step; as each rank's own."""
+    generator = torch.Generator().manual_seed(1_000 * seed + rank)
+    shapes = [each.shape for each in Weights().tensors]
+    return [
+        [torch.randint(-64, 65, shape, generator=generator).float() for shape in shapes] for _ in range(steps)
+    ]
+
+
 class Branches(nn.Module):
     """Layers that a pass uses or not, in any order."""
 

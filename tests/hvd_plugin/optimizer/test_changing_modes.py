@@ -15,7 +15,18 @@ from local_ranks import adamw, train
 from thread_ranks import ThreadRank, on_thread_ranks
 from torch import nn
 from torch.nn import functional as F
-from training import Weights, assert_same, laplace, loss_of, lossless, perceptron, sgd, weights
+from training import (
+    Weights,
+    assert_same,
+    laplace,
+    loss_of,
+    lossless,
+    perceptron,
+    random_gradients,
+    sgd,
+    steps_of,
+    weights,
+)
 
 import gradsieve_hvd
 from gradsieve.errors import ConfigurationError, NonFiniteGradient, RankMismatch
@@ -24,21 +35,6 @@ from gradsieve.errors import ConfigurationError, NonFiniteGradient, RankMismatch
 def auto(ranks: int, work: Any, **options: Any) -> list[Any]:
     given = {"compression": laplace(), "optimizer": adamw, "mode": "auto", "local_steps": 3, **options}
     return on_thread_ranks(ranks, work, **given)
-
-
-def steps_of(optimizer: Any, model: nn.Module, gradients: list[list[torch.Tensor]]) -> None:
-    for each in gradients:
-        optimizer.zero_grad()
-        model.backward(each)
-        optimizer.step()
-
-
-def random_gradients(steps: int, seed: int, rank: int = 0) -> list[list[torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1_000 * seed + rank)
-    shapes = [each.shape for each in Weights().tensors]
-    return [
-        [torch.randint(-64, 65, shape, generator=generator).float() for shape in shapes] for _ in range(steps)
-    ]
 
 
 @settings(max_examples=15, deadline=None)

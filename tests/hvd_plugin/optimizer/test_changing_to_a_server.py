@@ -21,7 +21,9 @@ from training import (
     loss_of,
     lossless,
     perceptron,
+    random_gradients,
     residuals,
+    steps_of,
     weights,
 )
 from training import train as train_real
@@ -36,21 +38,6 @@ SERVED = ("asp", "ssp", "dssp", "dasp")
 def auto(ranks: int, work: Any, **options: Any) -> list[Any]:
     given = {"compression": laplace(), "optimizer": adamw, "mode": "auto", "local_steps": 3, **options}
     return on_thread_ranks(ranks, work, **{"parameter_server": True, **given})
-
-
-def random_gradients(steps: int, seed: int, rank: int = 0) -> list[list[torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1_000 * seed + rank)
-    shapes = [each.shape for each in Weights().tensors]
-    return [
-        [torch.randint(-64, 65, shape, generator=generator).float() for shape in shapes] for _ in range(steps)
-    ]
-
-
-def steps_of(optimizer: Any, model: Any, gradients: list[list[torch.Tensor]]) -> None:
-    for each in gradients:
-        optimizer.zero_grad()
-        model.backward(each)
-        optimizer.step()
 
 
 @settings(max_examples=12, deadline=None)
