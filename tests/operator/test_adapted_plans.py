@@ -53,7 +53,8 @@ class Training:
 def test_a_link_that_is_too_slow_for_the_density_gets_a_lower_one():
     job = Training().run(90)
     assert job.densities == [50, 5]
-    assert job.plans[-1] == {"generation": 2, **COMPRESSION, "densityPermille": 5}
+    why = {name: job.status["plan"][name] for name in ("reason", "evidence")}
+    assert job.plans[-1] == {"generation": 2, **COMPRESSION, "densityPermille": 5, **why}
     assert job.status["plan"] | {"lastChangeTime": ""} == {
         "generation": 2,
         "appliedGeneration": 0,

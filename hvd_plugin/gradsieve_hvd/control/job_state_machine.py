@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradsieve_hvd.control.contract import (
@@ -26,6 +26,7 @@ from gradsieve_hvd.control.contract import (
     WAITING,
 )
 from gradsieve_hvd.control.fields import Refused
+from gradsieve_hvd.control.history import History, Point
 from gradsieve_hvd.control.messages import DENSITIES, Incarnation, Plan, Registration, Roster, Telemetry
 from gradsieve_hvd.control.registry import Registry
 from gradsieve_hvd.control.window import Window
@@ -76,6 +77,7 @@ class JobStateMachine:
         self.plan: Plan | None = None
         self.telemetry: Telemetry | None = None
         self.window = Window()
+        self._history = History()
         self.state = WAITING
         self.message = "waiting for a roster"
         self.end: End | None = None
@@ -199,11 +201,17 @@ class JobStateMachine:
             raise Refused(f"telemetry of generation {telemetry.generation}: that is not running", 409)
         self.telemetry, self._taken_at = telemetry, self._clock()
         self.window.take(telemetry, self._taken_at)
+        self._history.take(telemetry, self._taken_at)
 
     @property
     def telemetry_age(self) -> float | None:
         """Seconds since the last sample came, whatever the clock of its host shows; None without one."""
         return None if self.telemetry is None else self._clock() - self._taken_at
+
+    def history_until_now(self) -> tuple[float, Sequence[Point]]:
+        """Return the time, in seconds of the clock that points have, and those of the last hour."""
+        now = self._clock()
+        return now, self._history.points(now)
 
     def start(self) -> Roster:
         """Waiting → Starting; returns what to start."""

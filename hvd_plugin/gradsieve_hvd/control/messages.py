@@ -282,14 +282,15 @@ class Telemetry:
             Refused: a field is missing, no finite number, or negative.
         """
         numbers = {name: fields.number(name) for name in ("stepSeconds", "waitSeconds", "time")}
-        whole = (
+        optional = (
+            "selectSeconds",
             "wireBytesPerStep",
             "denseBytesPerStep",
             "densityPermille",
             "appliedPlanGeneration",
             "committedStep",
         )
-        for name in whole:
+        for name in optional:
             if name in fields:
                 numbers[name] = fields.number(name)
         if "loss" in fields:

@@ -137,6 +137,7 @@ class PlanExchange:
                 **part,
                 "seconds": work + wait,
                 "wait": wait,
+                "select": 0.0,
                 "bytes": done.wire_bytes,
                 "dense": done.gradient_bytes,
                 "density": done.density,
@@ -185,6 +186,7 @@ class PlanExchange:
             "host": self._host,
             "seconds": times.seconds,
             "wait": times.wait_seconds,
+            "select": times.select_seconds,
             "bytes": sent.payload_bytes + sent.dense_bytes,
             "dense": sent.gradient_bytes,
             "density": sent.density,
@@ -227,6 +229,7 @@ class PlanExchange:
             "step": step,
             "stepSeconds": statistics.fmean(part["seconds"] for part in parts),
             "waitSeconds": statistics.fmean(part["wait"] for part in parts),
+            **_with_selecting(parts),
             "wireBytesPerStep": round(statistics.fmean(part["bytes"] for part in parts)),
             "denseBytesPerStep": round(statistics.fmean(part["dense"] for part in parts)),
             "densityPermille": round(1000 * statistics.fmean(part["density"] for part in parts), 3),
@@ -256,6 +259,12 @@ class PlanExchange:
 def _common_modes(parts: Sequence[dict[str, Any]]) -> list[str]:
     """Return the modes that all ranks can change to, the present one first."""
     return [mode for mode in parts[0]["modes"] if all(mode in part["modes"] for part in parts)]
+
+
+def _with_selecting(parts: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return what selecting takes; nothing in modes whose rounds or servers do not tell it apart."""
+    seconds = statistics.fmean(part["select"] for part in parts)
+    return {"selectSeconds": seconds} if seconds else {}
 
 
 def _say(message: str) -> None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
+
 from aiohttp import web
 
 from gradsieve_hvd.control.api import Decisions
-from gradsieve_hvd.control.contract import HEALTH_PATH, METRICS_PATH, READY_PATH, RUNNING, STATUS_PATH
-from gradsieve_hvd.control.status import metrics_text, page, status_json
+from gradsieve_hvd.control.contract import (
+    HEALTH_PATH,
+    JOB,
+    METRICS_PATH,
+    NAMESPACE,
+    READY_PATH,
+    RUNNING,
+    STATUS_PATH,
+)
+from gradsieve_hvd.control.page import CONTENT_SECURITY_POLICY, page
+from gradsieve_hvd.control.status import metrics_text, status_json
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -18,6 +29,7 @@ def read_only_application(decisions: Decisions, started_at: list[str]) -> web.Ap
         decisions: whose job is shown.
         started_at: the times at which ranks were started, the last one last.
     """
+    name = "/".join(filter(None, (os.environ.get(NAMESPACE), os.environ.get(JOB)))) or "gradsieve job"
 
     def when() -> str | None:
         return started_at[-1] if started_at else None
@@ -37,7 +49,11 @@ def read_only_application(decisions: Decisions, started_at: list[str]) -> web.Ap
         return web.json_response(status_json(decisions.job, when()))
 
     async def show(_request: web.Request) -> web.Response:
-        return web.Response(text=page(decisions.job, when()), content_type="text/html")
+        return web.Response(
+            text=page(decisions.job, name, when()),
+            content_type="text/html",
+            headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY},
+        )
 
     application = web.Application(client_max_size=1024)
     application.add_routes(

@@ -1,8 +1,7 @@
-"""The job's state as others see it: JSON for the operator, numbers for Prometheus, a page for people."""
+"""The job's state as programs see it: JSON for the operator, numbers for Prometheus."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,12 @@ from gradsieve_hvd.control.job_state_machine import JobStateMachine
 _SAMPLES = (
     ("gradsieve_step_seconds", "stepSeconds", 1.0, "Seconds per step, mean over the ranks."),
     ("gradsieve_wait_seconds", "waitSeconds", 1.0, "Seconds per step spent waiting, mean over the ranks."),
+    (
+        "gradsieve_select_seconds",
+        "selectSeconds",
+        1.0,
+        "Seconds per step spent selecting, encoding and adding up, mean over the ranks.",
+    ),
     ("gradsieve_wire_bytes_per_step", "wireBytesPerStep", 1.0, "Bytes sent per step, mean over the ranks."),
     (
         "gradsieve_dense_bytes_per_step",
@@ -111,54 +116,3 @@ def metrics_text(job: JobStateMachine) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(job))
     return generate_latest(registry)
-
-
-def page(job: JobStateMachine, started_at: str | None) -> str:
-    """A small page for a browser: what runs, where, and since when."""
-    status = status_json(job, started_at)
-    hosts = "".join(
-        f"<tr><td>{html.escape(host['host'])}<td>{'here' if host['connected'] else 'gone'}"
-        for host in status["registered"]
-    )
-    lines = {
-        "state": job.state,
-        "message": job.message,
-        "generation": str(job.generation),
-        "started": started_at or "–",
-        "missing hosts": ", ".join(status["missing"]) or "–",
-        **_training(job),
-    }
-    rows = "".join(f"<tr><th>{name}<td>{html.escape(text)}" for name, text in lines.items())
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="5">'
-        f"<title>gradsieve: {html.escape(job.state)}</title><h1>gradsieve job</h1>"
-        f"<table>{rows}</table><h2>Hosts</h2><table>{hosts}</table>"
-        '<p><a href="/metrics">metrics</a> <a href="/v1/status">status</a></html>\n'
-    )
-
-
-def _training(job: JobStateMachine) -> dict[str, str]:
-    """Return what the last sample says, for people."""
-    sample = job.telemetry
-    if sample is None:
-        return {"step": "–"}
-    numbers = sample.numbers
-    shown = {
-        "step": str(sample.step),
-        "loss": f"{numbers['loss']:.4g}" if "loss" in numbers else "–",
-        "step time": f"{_shown(numbers['stepSeconds'])}, {_shown(numbers['waitSeconds'])} of it waiting",
-        "mode": sample.mode or "Synchronous",
-    }
-    if "densityPermille" in numbers:
-        shown["density"] = f"{numbers['densityPermille'] / 10:.3g} %"
-    if numbers.get("denseBytesPerStep"):
-        saved = 1 - numbers.get("wireBytesPerStep", 0.0) / numbers["denseBytesPerStep"]
-        shown["bytes saved"] = f"{100 * saved:.1f} %"
-    if sample.ranks:
-        slowest = max(sample.ranks, key=lambda rank: rank.step_seconds)
-        shown["slowest rank"] = f"{slowest.rank} on {slowest.host}, {_shown(slowest.step_seconds)} of work"
-    return shown
-
-
-def _shown(seconds: float) -> str:
-    return f"{1000 * seconds:.4g} ms"

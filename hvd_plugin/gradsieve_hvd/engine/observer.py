@@ -13,6 +13,7 @@ class Submitted:
 
     name: the parameter's. gradient_bytes: of the gradient as it is. payload_bytes: what is sent of it; None
     if it travels dense, with all its bytes. elements, kept: of a compressed gradient, and how many are sent.
+    seconds: that clipping, selecting and encoding it took here.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Submitted:
     payload_bytes: int | None = None
     elements: int = 0
     kept: int = 0
+    seconds: float = 0.0
 
 
 class StepObserver(Protocol):

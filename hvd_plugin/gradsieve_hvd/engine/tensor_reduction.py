@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import torch
@@ -36,8 +37,9 @@ class TensorReduction:
 
     def payload(self, state: ParameterState, layer: CompressedLayer, gradient: Tensor) -> Tensor:
         """Return what is sent of a gradient to be compressed, as uint8 [bytes]: `select`, then encode."""
+        began = time.monotonic()
         payload = layer.encode(self._select(state, layer, gradient))
-        self._submitted_sparse(state, layer, gradient, payload.numel())
+        self._submitted_sparse(state, layer, gradient, payload.numel(), began)
         return payload
 
     def select(
@@ -46,10 +48,11 @@ class TensorReduction:
         """Return what is to be sent of a gradient to be compressed, on its device, or why nothing is: clip
         it, add the residual, select. A refusal is told to the other ranks before the step is taken.
         """
+        began = time.monotonic()
         sent = self._select(state, layer, gradient)
         if isinstance(sent, Refusal):
             self._reducer.nonfinite.add_local(state.name)
-        self._submitted_sparse(state, layer, gradient, 0)
+        self._submitted_sparse(state, layer, gradient, 0, began)
         return sent
 
     def _select(
@@ -68,6 +71,7 @@ class TensorReduction:
         """Return all that is to be sent of a gradient (fp32 [N], flat), for an exchange that takes every
         element: the clipped gradient and the residual. It is valid until another one begins.
         """
+        began = time.monotonic()
         factor = self._begin_compressed(state, gradient)
         layer.rollback()
         if isinstance(layer, CompressedLayer):
@@ -80,7 +84,8 @@ class TensorReduction:
             self._reducer.nonfinite.add_local(state.name)
         size = gradient.numel() * gradient.element_size()
         elements = gradient.numel() if state.layer is layer and factor is not None else 0
-        self._reducer.observers.submitted(Submitted(state.name, size, 0, elements, kept=elements))
+        took = time.monotonic() - began
+        self._reducer.observers.submitted(Submitted(state.name, size, 0, elements, elements, took))
         return sent
 
     def _begin_compressed(self, state: ParameterState, gradient: Tensor) -> float | None:
@@ -94,13 +99,19 @@ class TensorReduction:
         return factor / state.scale
 
     def _submitted_sparse(
-        self, state: ParameterState, layer: CompressedLayer, gradient: Tensor, payload_bytes: int
+        self,
+        state: ParameterState,
+        layer: CompressedLayer,
+        gradient: Tensor,
+        payload_bytes: int,
+        began: float,
     ) -> None:
+        took = time.monotonic() - began
         if self._abstains(state):
-            sent = Submitted(state.name, 0, payload_bytes)
+            sent = Submitted(state.name, 0, payload_bytes, seconds=took)
         else:
             size = gradient.numel() * gradient.element_size()
-            sent = Submitted(state.name, size, payload_bytes, gradient.numel(), layer.kept)
+            sent = Submitted(state.name, size, payload_bytes, gradient.numel(), layer.kept, took)
         self._reducer.observers.submitted(sent)
 
     def begin_dense(self, state: ParameterState, gradient: Tensor) -> float:

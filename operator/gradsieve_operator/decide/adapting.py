@@ -77,6 +77,14 @@ def plan_to_follow(world: World, compression: Compression, progress: Progress) -
     return plan_in_force(wish, memory)
 
 
+def why(progress: Progress) -> dict[str, str]:
+    """Return why ranks train as they do, for people who look at the job's page; empty if nobody decided."""
+    memory = progress.adaptation
+    if memory is None or not memory.evidence:
+        return {}
+    return {"reason": memory.reason, "evidence": memory.evidence}
+
+
 def plan_to_send(world: World, compression: Compression, progress: Progress) -> dict[str, Any]:
     """Return what ranks are told, but for the generation; empty if nothing is: see `requests.plan`."""
     return requests.plan(compression, plan_to_follow(world, compression, progress), progress.modes)

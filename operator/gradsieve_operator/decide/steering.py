@@ -9,7 +9,7 @@ from dataclasses import replace
 from gradsieve_operator import contract
 from gradsieve_operator.decide import requests
 from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRoster, Record, Word
-from gradsieve_operator.decide.adapting import adapted, plan_to_send
+from gradsieve_operator.decide.adapting import adapted, plan_to_send, why
 from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete
 from gradsieve_operator.decide.in_force import in_force
@@ -65,7 +65,7 @@ def steer(world: World) -> Decision:
         actions.append(PutRoster(body))
     if coordinator is not None and progress.plan and coordinator.plan_generation < progress.plan_generation:
         told = plan_to_send(world, compression, progress)
-        actions.append(PutPlan({"generation": progress.plan_generation, **told}))
+        actions.append(PutPlan({"generation": progress.plan_generation, **told, **why(progress)}))
     leaving = _leaving(world)
     if knows:
         actions.extend(delete(pod, world) for pod in leaving)

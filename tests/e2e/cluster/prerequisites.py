@@ -26,7 +26,13 @@ PROGRAMS = {
     "debootstrap": "debootstrap",
 }
 # What some tests need besides; a cluster starts without it.
-_FOR_SOME_TESTS = {"prometheus": "prometheus", "promtool": "prometheus", "faketime": "faketime"}
+_FOR_SOME_TESTS = {
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "faketime": "faketime",
+    "chromium": "chromium",
+    "chromedriver": "chromium-driver",
+}
 _PLUGINS = "containernetworking-plugins"
 _PLUGIN_FOLDERS = [Path("/usr/lib/cni"), Path("/opt/cni/bin")]
 
@@ -44,7 +50,7 @@ def missing() -> list[str]:
 
 
 def packages() -> list[str]:
-    """Return the Debian packages that this machine lacks for all tests of the operator."""
+    """Return the Debian packages that this machine lacks for all tests."""
     plugins = [] if plugin_folder() else [_PLUGINS]
     return sorted({package for _, package in _lacking({**PROGRAMS, **_FOR_SOME_TESTS})} | {*plugins})
 
