@@ -6,7 +6,8 @@ It starts a control plane on this machine (see tests/e2e/README.md), with nodes 
 and two replicas of the operator beside it. Unless options say otherwise there are two jobs to a node of eight
 GPUs, ten pods to a job, and a quarter as many jobs that wait; jobs are changed for five minutes, each once
 in 50 s, which makes 20 changes a second for 1 000 jobs: half are new densities, a quarter other numbers of
-workers, a quarter suspends and resumes.
+workers, a quarter suspends and resumes. With ``--adapted`` the operator chooses the mode of the jobs that
+run, each of which has a slow rank for every other quarter of an hour.
 
 A row of the result:
 
@@ -49,6 +50,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="for which jobs are changed")
     parser.add_argument("--rate", type=float, help="changes per second")
     parser.add_argument("--steady-minutes", type=float, default=2.0, help="for which nothing is changed")
+    parser.add_argument("--adapted", action="store_true", help="jobs whose mode follows their telemetry")
     parser.add_argument("--json", type=Path, help="file for the result; its rows of other sizes are kept")
     given = parser.parse_args()
     sizes = Sizes(
@@ -59,6 +61,7 @@ def main() -> None:
         minutes=given.minutes,
         rate=given.rate or given.jobs / 50,
         steady_minutes=given.steady_minutes,
+        adapted=given.adapted,
     )
     sizes.check()
     facts = measure(sizes)
@@ -70,10 +73,15 @@ def main() -> None:
 
 def _write(file: Path, row: dict[str, Any], details: dict[str, Any]) -> None:
     known = json.loads(file.read_text()) if file.exists() else {"rows": [], "details": {}}
-    rows = [each for each in known["rows"] if each["jobs"] != row["jobs"]]
+    rows = [
+        each
+        for each in known["rows"]
+        if (each["jobs"], each.get("adapted")) != (row["jobs"], row.get("adapted"))
+    ]
     today = dt.datetime.now(dt.UTC).date().isoformat()
     machine = f"{os.cpu_count()} processors, shared with the control plane"
-    known["details"][str(row["jobs"])] = {"date": today, "machine": machine, **details}
+    adapted = " adapted" if row.get("adapted") else ""
+    known["details"][f"{row['jobs']}{adapted}"] = {"date": today, "machine": machine, **details}
     known["rows"] = sorted([*rows, row], key=lambda each: each["jobs"])
     file.write_text(json.dumps(known, indent=1) + "\n")
 

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ from gradsieve_operator.cluster.api import Api, path
 END = "example.com/end"
 _KNOWN_SECONDS = 5.0
 _SAMPLE_SECONDS = 10.0
+_EVEN_SECONDS = 900.0
+"""For so long a job's ranks are even, and then one of them is slow for as long; jobs differ in when."""
+
+_MODES = ("Synchronous", "Balanced")
 
 
 @dataclass
@@ -55,6 +60,7 @@ class Coordinator:
     generation: int = 0
     plan: dict[str, Any] = field(default_factory=dict)
     ended: bool = False
+    planned_at: float = field(default_factory=time.time)
 
     def status(self) -> dict[str, Any]:
         """Return what ``GET /v1/status`` says."""
@@ -75,7 +81,32 @@ class Coordinator:
         step, taken = divmod(now, _SAMPLE_SECONDS)
         ranks = [{"host": host, "stepSeconds": 0.1} for host in self.hosts]
         sample = {"step": int(step) % 10**8, "stepSeconds": 0.1, "waitSeconds": 0.01, "ranks": ranks}
-        return {**said, "telemetry": {"time": now - taken, **sample}, "telemetryAge": taken}
+        told = {"mode": self.plan.get("mode", _MODES[0]), "modes": list(_MODES)}
+        telemetry = {"time": now - taken, **sample, **told}
+        return {**said, "telemetry": telemetry, "telemetryAge": taken, "window": self._window(now)}
+
+    def _window(self, now: float) -> dict[str, Any]:
+        """Return what is measured of ranks that are even at times; shares by speed shorten steps."""
+        slow = zlib.crc32(f"{self.namespace}/{self.job}".encode()) / 2**32 + now / (2 * _EVEN_SECONDS)
+        slowest = 0.3 if slow % 1 < 0.5 else 0.1
+        work = {"harmonic": 3 / (20 + 1 / slowest), "paced": 0.1, "slowest": slowest, "peak": slowest}
+        work["paced"] = max(work["paced"], work["harmonic"])
+        computing = work["harmonic"] if self.plan.get("mode") == "Balanced" else slowest
+        return {
+            "planGeneration": self.plan.get("generation", 0),
+            "samples": min(int((now - self.planned_at) / 2), 32),
+            "seconds": 64.0,
+            "ranks": len(self.hosts),
+            "stepSeconds": computing + 0.01,
+            "stepDeviation": 0.001,
+            "waitSeconds": 0.01,
+            "delaySeconds": 0.01,
+            "work": work,
+            "slowestHost": self.hosts[-1],
+            "slowestThrottledShare": 0.0,
+            "slowestRanks": [],
+            "hosts": [],
+        }
 
 
 class Coordinators:
@@ -160,8 +191,9 @@ class Coordinators:
                 coordinator.generation = body["generation"]
                 coordinator.hosts = [each["host"] for each in body["hosts"]]
             case "PUT", contract.PATH_PLAN:
-                coordinator.plan = body
+                coordinator.plan, coordinator.planned_at = body, time.time()
                 line = {"at": time.time(), "namespace": coordinator.namespace, "job": coordinator.job}
+                line["mode"] = body.get("mode")
                 line["density"] = body.get("densityPermille")
                 self._told.write(json.dumps(line).encode() + b"\n")
         return coordinator.status()

@@ -30,12 +30,23 @@ def foreign_pods(sizes: Sizes) -> list[Manifest]:
     ]
 
 
-def running_job(index: int) -> Manifest:
-    """Return a job of four pods that fits, with one GPU of its product for each worker."""
+def running_job(index: int, *, adapted: bool = False) -> Manifest:
+    """Return a job of four pods that fits, with one GPU of its product for each worker.
+
+    Args:
+        index: of the job.
+        adapted: whether the operator may change its mode and density.
+    """
     group = _group("workers", WORKERS, {"cpu": "2", _GPU: "1"})
     # With it, the number of workers may be changed while the job runs.
     group["minReplicas"] = WORKERS
-    return _job("run", index, [group], gpuProducts=[PRODUCTS[index % len(PRODUCTS)]])
+    job = _job("run", index, [group], gpuProducts=[PRODUCTS[index % len(PRODUCTS)]])
+    if adapted:
+        job["spec"] |= {
+            "parallelism": {"mode": "Auto"},
+            "adaptation": {"enabled": True, "intervalSeconds": 15, "cooldownSeconds": 60},
+        }
+    return job
 
 
 def small_job(name: str, index: int) -> Manifest:

@@ -30,6 +30,7 @@ class Facts:
         peaks: MiB of each at most.
         planned: processor seconds of planning.
         processors: used on average, by phase and part.
+        modes: plans that coordinators were told, by their mode.
     """
 
     sizes: Sizes
@@ -45,6 +46,7 @@ class Facts:
     peaks: Mapping[str, float]
     planned: Mapping[str, float]
     processors: Mapping[str, Any]
+    modes: Mapping[str, int]
 
 
 def row(facts: Facts) -> dict[str, Any]:
@@ -63,6 +65,7 @@ def row(facts: Facts) -> dict[str, Any]:
         "requests_per_job": dearest,
         "steady_requests_per_minute": round(quiet / sizes.jobs / ((ended - began) / 60), 3),
         "rss_mib": round(facts.peak),
+        **({"adapted": True} if sizes.adapted else {}),
         "failover_seconds": None if first is None else round(first - facts.expiry, 2),
         **{name: round(value, 4) for name, value in facts.planned.items()},
     }
@@ -78,6 +81,7 @@ def details(facts: Facts) -> dict[str, Any]:
     """Return what is behind the row."""
     dearest = max(_lives(facts), key=lambda found: found.total())
     return {
+        "plans_by_mode": dict(facts.modes),
         "latencies": {
             kind: {
                 "counted": kind in COUNTED,

@@ -62,7 +62,7 @@ class _Scenario:
     ) -> None:
         self._sizes, self._cluster, self._api, self._witness = sizes, cluster, api, witness
         self._operators = operators
-        self._running = [manifests.running_job(index) for index in range(sizes.jobs)]
+        self._running = [manifests.running_job(index, adapted=sizes.adapted) for index in range(sizes.jobs)]
         self._waiting = [manifests.waiting_job(index, sizes) for index in range(sizes.waiting)]
         self._successor = manifests.small_job("after", 0)
         self._processors = Processors(cluster)
@@ -100,6 +100,7 @@ class _Scenario:
             peaks=memory.peaks,
             planned=await self._plan(),
             processors=self._processors.used,
+            modes=self._witness.modes,
         )
 
     async def _make_nodes(self) -> None:

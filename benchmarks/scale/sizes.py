@@ -29,6 +29,7 @@ class Sizes:
         minutes: for which jobs are changed.
         rate: changes per second.
         steady_minutes: for which nothing is changed.
+        adapted: whether the operator adapts the jobs that run by their telemetry.
     """
 
     jobs: int
@@ -38,6 +39,7 @@ class Sizes:
     minutes: float
     rate: float
     steady_minutes: float
+    adapted: bool = False
 
     @property
     def pods_per_job(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -48,10 +48,15 @@ class Witness:
 
     Args:
         api: of an administrator.
+
+    Attributes:
+        jobs: as they were last seen.
+        modes: plans that coordinators were told, by their mode.
     """
 
     def __init__(self, api: Api) -> None:
         self._api = api
+        self.modes: Counter[str] = Counter()
         self.jobs: defaultdict[Key, Seen] = defaultdict(Seen)
         self._waits: defaultdict[Key, list[tuple[Callable[[Seen], bool], asyncio.Future[float]]]]
         self._waits = defaultdict(list)
@@ -89,6 +94,7 @@ class Witness:
                 told: dict[str, Any] = json.loads(line)
                 key = told["namespace"], told["job"]
                 self.jobs[key].densities.append(told["density"])
+                self.modes[told["mode"] or "none"] += 1
                 self._tell(key, told["at"])
 
     async def wait(self, key: Key, state: Callable[[Seen], bool]) -> float:

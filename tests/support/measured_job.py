@@ -28,6 +28,7 @@ class MeasuredJob:
         hidden: part of a step's work behind which exchanging hides.
         costs: mode -> factor to the times of steps under it, for modes that do not keep their promise.
         noise: factor to what is measured, as a function of the time.
+        probes: whether ranks time their link, and so tell start-up times from bandwidth.
     """
 
     asked: Asked
@@ -37,6 +38,7 @@ class MeasuredJob:
     hidden: float = 0.0
     costs: dict[str, float] = field(default_factory=dict)
     noise: Callable[[float], float] = lambda now: 1.0
+    probes: bool = False
     now: float = 1000.0
     memory: Memory = field(default_factory=Memory)
     changes: list[tuple[float, Plan, str]] = field(default_factory=list)
@@ -105,7 +107,11 @@ class MeasuredJob:
                 peak=statistics.fmean(max(work) for work, _ in self._samples),
             ),
             host=f"host-{means.index(max(means))}",
+            bandwidth_seconds=self._bandwidth_seconds() if self.probes else None,
         )
+
+    def _bandwidth_seconds(self) -> float:
+        return self.link(self.now) * (self.plan.density_permille or 1000) / 1000
 
     def _computing(self, work: list[float]) -> float:
         """Return a step's seconds without its exchange, for one sample."""

@@ -223,6 +223,8 @@ class RankTelemetry:
         wait_seconds: what it waits for others; None if it does not say.
         equal_share_seconds: what its own work would take with an equal share of the batch; None if it has
             that.
+        throttled_share: of the periods in which its container's CPU limit was used up; None if it does not
+            say.
     """
 
     rank: int
@@ -230,6 +232,7 @@ class RankTelemetry:
     step_seconds: float
     wait_seconds: float | None = None
     equal_share_seconds: float | None = None
+    throttled_share: float | None = None
 
     @classmethod
     def read(cls, fields: Fields) -> RankTelemetry:
@@ -244,6 +247,7 @@ class RankTelemetry:
             fields.number("stepSeconds"),
             fields.number("waitSeconds") if "waitSeconds" in fields else None,
             fields.number("equalShareSeconds") if "equalShareSeconds" in fields else None,
+            min(fields.number("throttledShare"), 1.0) if "throttledShare" in fields else None,
         )
 
     def to_json(self) -> dict[str, object]:
@@ -251,7 +255,9 @@ class RankTelemetry:
         waits = {} if self.wait_seconds is None else {"waitSeconds": self.wait_seconds}
         equal = self.equal_share_seconds
         share = {} if equal is None else {"equalShareSeconds": equal}
-        return {"rank": self.rank, "host": self.host, "stepSeconds": self.step_seconds, **waits, **share}
+        throttled = {} if self.throttled_share is None else {"throttledShare": self.throttled_share}
+        times = {"stepSeconds": self.step_seconds, **waits, **share, **throttled}
+        return {"rank": self.rank, "host": self.host, **times}
 
 
 @dataclass(frozen=True)
@@ -285,6 +291,9 @@ class Telemetry:
         optional = (
             "selectSeconds",
             "wireBytesPerStep",
+            "receivedBytesPerStep",
+            "startUpSeconds",
+            "bytesPerSecond",
             "denseBytesPerStep",
             "densityPermille",
             "appliedPlanGeneration",

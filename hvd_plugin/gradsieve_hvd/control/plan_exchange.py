@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradsieve.policies import Steering
 from gradsieve_hvd.control import contract
+from gradsieve_hvd.control.cpu_throttling import CpuThrottling
+from gradsieve_hvd.control.link_probe import LinkProbe
 from gradsieve_hvd.control.plan import MODES, NO_PLAN, Plan
 from gradsieve_hvd.control.reported import reported_loss
 from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
@@ -72,7 +74,8 @@ class PlanExchange:
        next message starts (`steps_to_next`).
     3. All parts hold step times, of which rank 0 makes a telemetry sample, and the modes that a rank can
        change to. A plan with another mode is not followed in any of its parts, nor acknowledged.
-    4. Ranks that step at their own pace meet for it when rank 0 has a newer plan (`at_once`); in between it
+    4. When rank 0 asks for it, all ranks probe the link where they read a message; see `LinkProbe`.
+    5. Ranks that step at their own pace meet for it when rank 0 has a newer plan (`at_once`); in between it
        reports what it sees of them.
 
     name: tells several optimizers' messages apart. steering: is given the plan to follow. reporter: on rank 0
@@ -87,7 +90,8 @@ class PlanExchange:
         reporter: Reporter | None,
         standing: Callable[[], Standing] = Standing,
     ) -> None:
-        self.clock = StepClock()
+        self.clock, self._throttling = StepClock(), CpuThrottling()
+        self._link = LinkProbe(messages.size)
         self.plan: Plan = NO_PLAN
         self._steering = steering
         steering.plan = NO_PLAN.densities  # as on ranks that are new
@@ -138,6 +142,7 @@ class PlanExchange:
                 "seconds": work + wait,
                 "wait": wait,
                 "select": 0.0,
+                "throttled": None,
                 "bytes": done.wire_bytes,
                 "dense": done.gradient_bytes,
                 "density": done.density,
@@ -187,14 +192,16 @@ class PlanExchange:
             "seconds": times.seconds,
             "wait": times.wait_seconds,
             "select": times.select_seconds,
+            "throttled": self._throttling.read(),
             "bytes": sent.payload_bytes + sent.dense_bytes,
+            "received": sent.received_bytes,
             "dense": sent.gradient_bytes,
             "density": sent.density,
             **self._standing()._asdict(),
         }
         if self._reporter is not None:
             steps = steps_to_next(times.seconds * times.steps / max(rounds, 1), self._interval)
-            part |= {"plan": dict(self._reporter.plan.fields), "next": steps}
+            part |= {"plan": dict(self._reporter.plan.fields), "next": steps, "probe": self._link.due()}
         return part
 
     def _read(self, step: int, parts: list[dict[str, Any]]) -> None:
@@ -203,6 +210,19 @@ class PlanExchange:
             self._reporter.sample = self._sample(step, parts)
         self._read_plan(step, parts)
         self._met = parts
+        if parts[0]["probe"]:
+            self._probe(parts[0]["probe"])
+
+    def _probe(self, size: int) -> None:
+        """Time the link; all ranks do, at the same step, with nothing else under way."""
+        self._tell(b"")  # so that they begin together
+        empty, seconds = self._tell(b""), self._tell(bytes(size))
+        self._link.take(size, empty, seconds)
+
+    def _tell(self, content: bytes) -> float:
+        began = time.monotonic()
+        self._messages.tell(content, f"{self._name}.probe").wait()
+        return time.monotonic() - began
 
     def _read_plan(self, step: int, parts: list[dict[str, Any]]) -> None:
         new = Plan.read(parts[0]["plan"])
@@ -231,6 +251,7 @@ class PlanExchange:
             "waitSeconds": statistics.fmean(part["wait"] for part in parts),
             **_with_selecting(parts),
             "wireBytesPerStep": round(statistics.fmean(part["bytes"] for part in parts)),
+            **self._measured_link(parts),
             "denseBytesPerStep": round(statistics.fmean(part["dense"] for part in parts)),
             "densityPermille": round(1000 * statistics.fmean(part["density"] for part in parts), 3),
             "appliedPlanGeneration": self.plan.generation,
@@ -241,6 +262,7 @@ class PlanExchange:
                     "stepSeconds": max(part["seconds"] - part["wait"], 0.0),
                     "waitSeconds": part["wait"],
                     **_with_equal_share(part),
+                    **_with_throttling(part),
                 }
                 for rank, part in enumerate(parts)
             ],
@@ -254,6 +276,20 @@ class PlanExchange:
         if self._reporter.committed_step is not None:
             sample["committedStep"] = self._reporter.committed_step
         return sample
+
+    def _measured_link(self, parts: Sequence[dict[str, Any]]) -> dict[str, float]:
+        """Return what a step receives and the link is worth; nothing before it was probed."""
+        if not self._link.bytes_per_second:
+            return {}
+        return {
+            "receivedBytesPerStep": round(statistics.fmean(part["received"] for part in parts)),
+            "startUpSeconds": self._link.start_up,
+            "bytesPerSecond": round(self._link.bytes_per_second),
+        }
+
+
+def _with_throttling(part: dict[str, Any]) -> dict[str, float]:
+    return {} if part["throttled"] is None else {"throttledShare": part["throttled"]}
 
 
 def _common_modes(parts: Sequence[dict[str, Any]]) -> list[str]:

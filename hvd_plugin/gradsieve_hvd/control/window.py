@@ -31,6 +31,8 @@ class _Sample:
     wait: float
     work: tuple[float, ...]
     waits: tuple[float, ...]
+    throttled: tuple[float, ...]
+    link: tuple[float, float, float] | None
 
 
 @dataclass
@@ -67,6 +69,8 @@ class Window:
                 telemetry.numbers.get("waitSeconds", 0.0),
                 tuple(max(_work(rank), _LEAST_SECONDS) for rank in telemetry.ranks),
                 tuple(rank.wait_seconds or 0.0 for rank in telemetry.ranks),
+                tuple(rank.throttled_share or 0.0 for rank in telemetry.ranks),
+                _link(telemetry),
             )
         )
 
@@ -107,10 +111,23 @@ class Window:
                 "slowest": work[slowest],
                 "peak": statistics.fmean(max(sample.work) for sample in samples),
             },
+            "link": self._measured_link(),
             "slowestHost": self._hosts[slowest],
+            "slowestThrottledShare": self._throttled(slowest),
             "slowestRanks": self._slowest_ranks(work, waits),
             "hosts": self._by_host(work, waits),
         }
+
+    def _measured_link(self) -> dict[str, float] | None:
+        """Return the last that ranks say of their link, with what a step receives over it; None for nothing.
+
+        The last, since they say medians themselves, and since a link may have changed under the same plan.
+        """
+        link = self._samples[-1].link
+        if link is None:
+            return None
+        received, start_up, rate = link
+        return {"receivedBytesPerStep": received, "startUpSeconds": start_up, "bytesPerSecond": rate}
 
     def _slowest_ranks(self, work: Sequence[float], waits: Sequence[float]) -> list[dict[str, Any]]:
         chosen = heapq.nlargest(MOST_SLOWEST, range(len(work)), key=work.__getitem__)
@@ -126,7 +143,11 @@ class Window:
             "workSeconds": round(work[place], 6),
             "workSeconds90": round(own[math.ceil(0.9 * len(own)) - 1], 6),
             "waitSeconds": round(waits[place], 6),
+            "throttledShare": self._throttled(place),
         }
+
+    def _throttled(self, place: int) -> float:
+        return round(statistics.fmean(sample.throttled[place] for sample in self._samples), 3)
 
     def _by_host(self, work: Sequence[float], waits: Sequence[float]) -> list[dict[str, Any]]:
         """Return the slowest hosts, each with the means of its ranks."""
@@ -146,6 +167,15 @@ class Window:
 
 def _work(rank: RankTelemetry) -> float:
     return rank.step_seconds if rank.equal_share_seconds is None else rank.equal_share_seconds
+
+
+def _link(telemetry: Telemetry) -> tuple[float, float, float] | None:
+    numbers = telemetry.numbers
+    found = [numbers.get(name) for name in ("receivedBytesPerStep", "startUpSeconds", "bytesPerSecond")]
+    received, start_up, rate = found
+    if received is None or start_up is None or not rate:
+        return None
+    return received, start_up, rate
 
 
 def _harmonic(times: Sequence[float]) -> float:

@@ -50,6 +50,10 @@ class Window:
         delay: seconds of a step in which even the busiest rank waits: what exchanging takes.
         work: of the ranks.
         host: of the rank that is slowest on the average; empty when nobody says.
+        throttled: part of the time in which that rank's container had used up its CPU limit.
+        bandwidth_seconds: that what a step receives would take if nothing else delayed it; None when the link
+            was not measured.
+        trouble: what the cluster knows of its node; empty for nothing. It explains, and decides nothing.
     """
 
     generation: int
@@ -61,6 +65,9 @@ class Window:
     delay: float
     work: Work
     host: str = ""
+    throttled: float = 0.0
+    trouble: str = ""
+    bandwidth_seconds: float | None = None
 
     @property
     def noise(self) -> float:
@@ -111,7 +118,28 @@ def read_window(found: Mapping[str, Any], age: float) -> Window:
             peak=_seconds(work, "peak"),
         ),
         host=fields.name("slowestHost", LABEL_VALUE, MAX_LABEL_VALUE) or "",
+        throttled=_throttled(fields),
+        bandwidth_seconds=_bandwidth_seconds(fields),
     )
+
+
+def _bandwidth_seconds(fields: Fields) -> float | None:
+    """Return what the bytes of a step take; None of an image of an earlier version, or without a measure."""
+    link: Any = fields.values.get("link")
+    if not isinstance(link, Mapping):
+        return None
+    received: Any = link.get("receivedBytesPerStep")
+    rate: Any = link.get("bytesPerSecond")
+    if type(received) not in (int, float) or type(rate) not in (int, float) or received < 0 or rate <= 0:
+        return None
+    seconds = float(received / rate)
+    return seconds if seconds <= _LONGEST else None
+
+
+def _throttled(fields: Fields) -> float:
+    """Return a part of one; an image of an earlier version says nothing, and nothing is decided by it."""
+    value: Any = fields.values.get("slowestThrottledShare")
+    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else 0.0
 
 
 def _seconds(fields: Fields, name: str) -> float:

@@ -6,6 +6,9 @@ from gradsieve_operator.adapt.expected import slow_at_times
 from gradsieve_operator.adapt.plans import Asked, Plan
 from gradsieve_operator.adapt.window import Window
 
+_NOTEWORTHY = 0.1
+"""Part of the time in which a CPU limit is used up before that is said."""
+
 
 def direction(plan: Plan, target: Plan) -> str:
     """Return what two changes have in common that are meant alike: the mode, and where the density goes."""
@@ -57,7 +60,17 @@ def _found(plan: Plan, target: Plan, window: Window) -> tuple[str, str]:
         times = work.peak / work.harmonic
         return "TransientStragglers", f"ranks in turns work {times:.2f} times as long as the mean"
     where = f" on {window.host}" if window.host else ""
-    return "SlowTail", f"the slowest rank{where} always works {slowest}"
+    return "SlowTail", f"the slowest rank{where} always works {slowest}{_explained(window)}"
+
+
+def _explained(window: Window) -> str:
+    """Return what is known of the slowest rank's container and node."""
+    found = []
+    if window.throttled >= _NOTEWORTHY:
+        found.append(f"its container's CPU limit was used up in {window.throttled:.0%} of the time")
+    if window.trouble:
+        found.append(window.trouble)
+    return f" ({', '.join(found)})" if found else ""
 
 
 def _gain(gain: float) -> str:

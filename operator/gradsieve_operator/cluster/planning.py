@@ -17,6 +17,7 @@ from gradsieve_operator.cluster.reflector import Reflector
 from gradsieve_operator.cluster.store import key_of
 from gradsieve_operator.cluster.waiting import Waiting
 from gradsieve_operator.decide.world import timestamp
+from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
 
@@ -28,6 +29,8 @@ to say how the cluster is: else that would be what the operator does most of the
 
 _PROMISE_SECONDS = 30.0
 """A pod that was created is seen by then; one that was not created holds its place no longer."""
+
+_MOST_TROUBLES = 4
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,18 @@ def keep_node(raw: Mapping[str, Any]) -> NodeView:
     """Return what is kept of a node."""
     conditions = (raw.get("status") or {}).get("conditions") or ()
     ready: Mapping[str, Any] = next((each for each in conditions if each["type"] == "Ready"), {})
-    state = decide.Node(ready.get("status") == "True", timestamp(ready.get("lastTransitionTime")))
+    state = decide.Node(
+        ready.get("status") == "True", timestamp(ready.get("lastTransitionTime")), _troubles(raw, conditions)
+    )
     return NodeView(placement.Node.parse(raw), state)
+
+
+def _troubles(raw: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return what is wrong with a node that may be ready; others than its kubelet report conditions, too."""
+    true = (one_line(each["type"]) for each in conditions if each["status"] == "True")
+    found = sorted(each for each in true if each != "Ready")
+    cordoned = ["cordoned"] if (raw.get("spec") or {}).get("unschedulable") else []
+    return tuple([*cordoned, *found][:_MOST_TROUBLES])
 
 
 class Planning:

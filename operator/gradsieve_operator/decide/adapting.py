@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from gradsieve_operator.adapt import Asked, Hold, Memory, Plan, adapt, plan_in_force
 from gradsieve_operator.decide import requests
+from gradsieve_operator.decide.members import newest
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.world import World
 from gradsieve_operator.spec import Compression
@@ -63,8 +64,20 @@ def adapted(world: World, compression: Compression, progress: Progress) -> tuple
         return replace(progress, adaptation=memory), None
     if now_sent != progress.plan:
         return replace(progress, adaptation=memory), Hold("NotApplied", "a new plan is on its way", memory)
-    found = adapt(world.coordinator.window, wish, memory, world.now)
+    window = world.coordinator.window
+    if window is not None:
+        window = replace(window, trouble=_trouble(world, window.host))
+    found = adapt(window, wish, memory, world.now)
     return replace(progress, adaptation=found.memory), found if isinstance(found, Hold) else None
+
+
+def _trouble(world: World, host: str) -> str:
+    """Return what the cluster knows of the node that a rank's pod is on; empty for nothing."""
+    pod = newest(world.pods).get(host)
+    node = (world.nodes or {}).get(pod.node) if pod is not None else None
+    if pod is None or node is None or not node.troubles:
+        return ""
+    return f"its node {pod.node}: {', '.join(node.troubles)}"
 
 
 def plan_to_follow(world: World, compression: Compression, progress: Progress) -> Plan:

@@ -112,15 +112,17 @@ class Pod:
 
 @dataclass(frozen=True)
 class Node:
-    """What a loss is judged by.
+    """What a loss is judged by, and what may explain a slow rank.
 
     Attributes:
         ready: whether its kubelet says so.
         since: when that last changed.
+        troubles: what else is reported of it: that it is cordoned, conditions such as MemoryPressure.
     """
 
     ready: bool
     since: float
+    troubles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def _cannot(world: World, decision: Decision) -> Held | None:
         return None
     said = world.coordinator is not None and world.coordinator.modes is not None
     if mode not in (*RUN_TIME_MODES, "Auto") or said or can:
-        also = ", and only densities are adapted" if mode == "Auto" else ""
+        why = decision.held.message if decision.held is not None else ""
+        also = f", and only densities are adapted{f' ({why})' if why else ''}" if mode == "Auto" else ""
         cannot = "modes" if mode == "Auto" else f"to mode {mode}"
         message = f"ranks train synchronously: their program cannot change {cannot} while it runs{also}"
         return Held(held=True, reason="ProgramCannot", message=message)

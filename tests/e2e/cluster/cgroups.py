@@ -76,6 +76,13 @@ def limit_cpu(path: str, cores: float | None) -> None:
         (hierarchies()["cpu"] / path / "cpu.cfs_quota_us").write_text(quota)
 
 
+def limit_containers(path: str, uid: str, cores: float | None) -> None:
+    """Limit each container of the pod ``uid`` below cgroup `path`, as a kubelet does for ``limits.cpu``."""
+    mount = hierarchies()["" if is_version_2() else "cpu"]
+    for folder in (mount / path).rglob(f"*{uid}*/*/"):
+        limit_cpu(str(folder.relative_to(mount)), cores)
+
+
 def processes(path: str) -> set[int]:
     """Return the ids of all processes in cgroup `path` and below it."""
     found: set[int] = set()

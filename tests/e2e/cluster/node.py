@@ -126,6 +126,14 @@ class Node:
         """Let all pods of the node together use no more than `cores` processors' time; None lifts it."""
         cgroups.limit_cpu(self._files.cgroup, cores)
 
+    def limit_containers(self, uid: str, cores: float | None) -> None:
+        """Let each container of one of its pods use no more than `cores`, as the kubelet does for limits.cpu.
+
+        This kubelet sets none itself: with limits of their own below it, version 1 of cgroups would refuse to
+        throttle the whole node.
+        """
+        cgroups.limit_containers(self._files.cgroup, uid, cores)
+
     def cut_off(self) -> None:
         """Sever the node's link: its pods go on running, and nothing gets in or out."""
         wiring.switch(self._hub, self._index, on=False)

@@ -26,7 +26,7 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("modes")
     file, rates = folder / "rows.json", folder / "rates.json"
     rates.write_text(json.dumps({"asp": [{}, {"learning_rate": 1e30, "momentum": 0}]}))
-    short = ["--seconds", 1, "--judge-seconds", 0.4, "--until", 0.3, "--timeout", 200]
+    short = ["--seconds", 3, "--judge-seconds", 0.4, "--until", 0.3, "--timeout", 200]
     wanted = [
         "--task",
         "digits",

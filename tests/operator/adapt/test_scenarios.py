@@ -79,6 +79,23 @@ def test_a_link_that_becomes_fifty_times_slower_lowers_the_density_and_its_recov
     assert job.plan.density_permille >= 20
 
 
+@pytest.mark.parametrize(("probes", "density"), [(True, 50), (False, 5)])
+def test_a_link_that_has_recovered_gets_all_entries_again_if_ranks_tell_its_start_up_time_from_its_bandwidth(
+    probes, density
+):
+    def link(now):
+        return 10.0 if BEGAN + 300 <= now < BEGAN + 420 else 0.2
+
+    job = MeasuredJob(asks(choose=False), even(), link=link, start_up=0.02, probes=probes).run(1500)
+    assert ("Synchronous", 5, "LongDelay") in plans(job)
+    assert job.plan.density_permille == density
+
+
+def test_waiting_that_fewer_bytes_do_not_shorten_is_no_reason_to_send_fewer():
+    job = MeasuredJob(asks(choose=False), even(), link=lambda _: 0.02, start_up=0.3, probes=True).run(600)
+    assert plans(job) == []
+
+
 def test_an_idle_link_is_given_more_entries_up_to_the_limit():
     job = MeasuredJob(asks(choose=False, density=10, highest=200), even(), link=lambda _: 0.01).run(3600)
     assert {reason for _, _, reason in plans(job)} == {"IdleLink"}
