@@ -66,19 +66,21 @@ def test_adaptation_sends_less_over_a_link_that_became_slow_and_more_again_when_
         finally:
             node.shape_link(FAST)
         assert job.condition("AdaptationHeld")["reason"] == "ProgramCannot"
-        took = job.wait(lambda: density(job) == 100, 240, "as many entries as the author asked for")
-        record_property("seconds_to_all_entries", round(took, 1))
+        took = job.wait(lambda: density(job) > slow["densityPermille"], 240, "more entries again")
+        record_property("seconds_to_more_entries", round(took, 1))
         assert plan(job)["reason"] == "IdleLink"
         require_forgeries_change_nothing(job)
 
 
 def require_forgeries_change_nothing(job):
-    pods, now = job.pods(), plan(job)
+    pods = job.pods()
     address = pods[f"{job.name}-coordinator-2"]["status"]["podIP"]
-    samples = forged(2, now["generation"])
+    samples = forged(2, plan(job)["generation"])
     run = ("exec", "-i", f"{job.name}-worker-0-1", "--", "python3", "-c", FORGE, address)
     answers = job.kubectl(*run, stdin=json.dumps(samples)).split()
     assert set(answers[-5:]) <= {"400", "409", "413"}, answers
     job.wait(lambda: job.condition("TelemetryAvailable")["status"] == "True", 30, "telemetry as before")
     assert set(job.pods()) == set(pods)
-    assert (plan(job)["mode"], density(job)) == ("Synchronous", 100)
+    assert plan(job)["mode"] == "Synchronous"
+    assert 5 <= plan(job)["densityPermille"] <= 100
+    assert job.status()["restartCount"] == 1, "but for the coordinator that was lost"
