@@ -61,6 +61,15 @@ def test_a_mode_that_is_named_is_sent_once_the_program_says_that_it_can():
     assert {group["mode"] for group in job.status["workerGroups"]} == {"Local"}
 
 
+def test_a_bound_is_sent_with_the_mode_that_it_is_for_and_another_one_is_another_plan():
+    can = (*CAN, "BoundedStaleness")
+    job = Training(can, parallelism={"mode": "BoundedStaleness", "stalenessBound": 8}).run(20)
+    assert job.plans == [{"generation": 1, "mode": "BoundedStaleness", "stalenessBound": 8}]
+    job.it.body["spec"]["parallelism"]["stalenessBound"] = 2
+    job.run(20)
+    assert job.plans[1:] == [{"generation": 2, "mode": "BoundedStaleness", "stalenessBound": 2}]
+
+
 @pytest.mark.parametrize("mode", ["Local", "Auto"])
 def test_a_program_that_cannot_is_told_no_mode_and_the_status_says_why(mode):
     job = Training((), parallelism={"mode": mode}, adaptation=ADAPTATION, link=2.0).run(120)

@@ -23,7 +23,8 @@ MODES: Mapping[str, str] = {
 }
 """Parallel modes as the operator names them, and as `gradsieve_hvd.DistributedOptimizer` does."""
 
-_MOST_LOCAL_STEPS = 1000
+_MOST_LOCAL_STEPS = _MOST_STALENESS = 1000
+_BOUNDED = ("BoundedStaleness", "DynamicBoundedStaleness")
 _DENSITIES = {"densityPermille": "density", "minDensityPermille": "lowest", "maxDensityPermille": "highest"}
 
 
@@ -38,6 +39,7 @@ class Plan:
 
     generation: grows with every change, 0 is no plan. fields: as they came. mode: in which ranks shall train,
     a value of `MODES`; None leaves it to the program. local_steps: for mode "local"; None leaves it.
+    staleness_bound: for modes "ssp" and "dssp"; None for the usual one.
     """
 
     generation: int
@@ -45,6 +47,7 @@ class Plan:
     fields: Mapping[str, Any]
     mode: str | None = None
     local_steps: int | None = None
+    staleness_bound: int | None = None
 
     @classmethod
     def read(cls, content: object) -> Plan:
@@ -66,10 +69,18 @@ class Plan:
             raise ConfigurationError(
                 f"localSteps must be a whole number from 1 to {_MOST_LOCAL_STEPS}, for mode Local: {steps!r}"
             )
+        bound = content.get("stalenessBound")
+        if bound is not None and (mode not in _BOUNDED or not is_count(bound, 1) or bound > _MOST_STALENESS):
+            raise ConfigurationError(
+                f"stalenessBound must be a whole number from 1 to {_MOST_STALENESS}, for modes "
+                f"{' and '.join(_BOUNDED)}: {bound!r}"
+            )
         densities = DensityPlan(**{_DENSITIES[name]: value / 1000 for name, value in known.items()})
-        known |= {name: content[name] for name in ("mode", "localSteps") if content.get(name) is not None}
+        own = ("mode", "localSteps", "stalenessBound")
+        known |= {name: content[name] for name in own if content.get(name) is not None}
         fields = {"generation": content["generation"], **known}
-        return cls(content["generation"], densities, fields, None if mode is None else MODES[mode], steps)
+        ours = None if mode is None else MODES[mode]
+        return cls(content["generation"], densities, fields, ours, steps, bound)
 
     def __str__(self) -> str:
         wanted = ", ".join(f"{name} {value}" for name, value in self.fields.items() if name != "generation")

@@ -58,7 +58,8 @@ def adapted(world: World, compression: Compression, progress: Progress) -> tuple
     memory = progress.adaptation or Memory()
     if memory.asked != wish.key:
         memory = Memory(asked=wish.key)
-    follow = requests.plan(compression, plan_in_force(wish, memory), progress.modes)
+    parallelism = world.steering.parallelism
+    follow = requests.plan(compression, plan_in_force(wish, memory), progress.modes, parallelism)
     now_sent = requests.plan_digest(follow)
     if not progress.running or world.coordinator is None:
         return replace(progress, adaptation=memory), None
@@ -100,4 +101,5 @@ def why(progress: Progress) -> dict[str, str]:
 
 def plan_to_send(world: World, compression: Compression, progress: Progress) -> dict[str, Any]:
     """Return what ranks are told, but for the generation; empty if nothing is: see `requests.plan`."""
-    return requests.plan(compression, plan_to_follow(world, compression, progress), progress.modes)
+    follow = plan_to_follow(world, compression, progress)
+    return requests.plan(compression, follow, progress.modes, world.steering.parallelism)

@@ -13,7 +13,8 @@ from gradsieve_operator.adapt import Plan
 from gradsieve_operator.decide.members import Slot
 from gradsieve_operator.decide.world import Pod
 from gradsieve_operator.spec import Compression, HorovodJob
-from gradsieve_operator.spec.values import Mode
+from gradsieve_operator.spec.steering import Parallelism
+from gradsieve_operator.spec.values import BOUNDED_MODES, Mode
 
 
 def roster(
@@ -48,13 +49,16 @@ def roster(
     return body
 
 
-def plan(compression: Compression, follow: Plan, modes: Collection[Mode]) -> dict[str, Any]:
+def plan(
+    compression: Compression, follow: Plan, modes: Collection[Mode], parallelism: Parallelism
+) -> dict[str, Any]:
     """Return the body of ``PUT /v1/plan`` but for its generation; empty if there is nothing to tell.
 
     Args:
         compression: what ranks go by.
         follow: how they shall train; its density takes the place of the compression's.
         modes: that their program can change to. One that can change to none is not told any.
+        parallelism: as asked for; its staleness bound is told with the mode that it is for.
     """
     if follow.density_permille is not None:
         compression = replace(compression, density_permille=follow.density_permille)
@@ -63,6 +67,8 @@ def plan(compression: Compression, follow: Plan, modes: Collection[Mode]) -> dic
         told["mode"] = follow.mode
         if follow.local_steps is not None:
             told["localSteps"] = follow.local_steps
+        if follow.mode == parallelism.mode in BOUNDED_MODES and parallelism.staleness_bound is not None:
+            told["stalenessBound"] = parallelism.staleness_bound
     return told
 
 

@@ -7,10 +7,13 @@ import torch
 from click.testing import CliRunner
 
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.choice.costs import PATHS
+from gradsieve_hvd.choice.costs import PATHS, Link, WorkRates
 from gradsieve_hvd.cli import main
 from gradsieve_hvd.experiments.advise.command import parse_count
-from gradsieve_hvd.experiments.advise.prediction import APPLIED
+from gradsieve_hvd.experiments.advise.modes import LATE, LATE_AT_TIMES, LOST_PER_LOCAL_STEP, modes
+from gradsieve_hvd.experiments.advise.prediction import APPLIED, Question
+from gradsieve_hvd.launcher.stragglers import parse_straggler
+from gradsieve_operator.adapt import expected
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +89,62 @@ def test_numbers_of_parameters_are_read_as_people_write_them(text, count):
 def test_what_is_not_a_number_of_parameters_is_refused_with_an_example(text):
     with pytest.raises(ConfigurationError, match=r"write 25\.6M"):
         parse_count(text)
+
+
+RATES = WorkRates(select=1.5e-9, encode=1e-8, decode=5e-9, add=3e-10, narrow=1e-9, factor=1e-9)
+
+
+def by_mode(bits_per_second, *slow):
+    """Return rows by mode, and the best, for a model of 25 million parameters whose step takes 200 ms."""
+    question, link = Question(25_000_000, 8, 0.2), Link(5e-4, bits_per_second / 8)
+    rows = {
+        row["mode"]: row for row in modes(question, [parse_straggler(each) for each in slow], link, RATES)
+    }
+    return rows, min(rows, key=lambda mode: rows[mode]["times_synchronous"])
+
+
+def test_among_even_ranks_on_a_fast_link_no_mode_is_better_than_synchronous_training():
+    rows, best = by_mode(1e10)
+    assert best == "synchronous"
+    assert rows["synchronous"]["times_synchronous"] == rows["balanced"]["times_synchronous"] == 1.0
+    assert rows["local"]["times_synchronous"] > 1.1
+
+
+def test_a_rank_that_is_always_slow_calls_for_shares_by_speed():
+    rows, best = by_mode(1e10, "3:4x")
+    assert best == "balanced"
+    # Seven ranks and a quarter of one do what eight did; synchronous training takes four times as long.
+    assert rows["balanced"]["step_seconds"] == pytest.approx(0.2 * 8 / (7 + 1 / 4), rel=0.5)
+    assert rows["synchronous"]["step_seconds"] > 0.8
+    assert rows["dasp"]["times_synchronous"] < 0.6
+
+
+def test_ranks_that_are_slow_in_turns_call_for_not_waiting_for_them():
+    assert by_mode(1e10, "transient:3x")[1] == "dasp"
+
+
+def test_a_very_slow_link_calls_for_exchanging_seldom():
+    assert by_mode(2e6)[1] == "local"
+
+
+def test_modes_are_shown_with_the_best_first_and_written(tmp_path):
+    written, output = advised(tmp_path, "1gbit", "--slow", "3:4x", "--slow", "wander:2x")
+    assert written["asked"]["slow"] == ["3:4x", "wander:2x"]
+    rows = sorted(written["modes"], key=lambda row: row["times_synchronous"])
+    shown = [line.split()[0] for line in output.partition("Parallel modes")[2].splitlines() if line.strip()]
+    names = [row["mode"] for row in rows]
+    assert [each for each in shown if each in names][:4] == names
+    assert "of which 3:4x, wander:2x" in output
+
+
+@pytest.mark.parametrize("slow", ["9:4x", "8:2x", "somebody:2x", "3:0.5x"])
+def test_slow_ranks_that_there_are_not_are_refused(slow):
+    asked = ["--params", "1M", "--ranks", "8", "--link", "1gbit", "--step-ms", "10", "--slow", slow]
+    result = CliRunner().invoke(main, ["advise", *asked])
+    assert result.exit_code != 0
+    assert "--slow" in str(result.exception) + result.output
+
+
+def test_efficiencies_are_those_that_the_operator_goes_by():
+    assert (LATE, LATE_AT_TIMES) == (expected._LATE, expected._LATE_AT_TIMES)
+    assert LOST_PER_LOCAL_STEP == expected._LOST_PER_LOCAL_STEP

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import torch
@@ -18,7 +19,9 @@ from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.choice.costs import Link
 from gradsieve_hvd.choice.machine import measure_rates
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
+from gradsieve_hvd.launcher.stragglers import Straggler, parse_straggler
 
+from .modes import modes
 from .prediction import APPLIED, WHOLE, Question, Row, predictions
 
 _MILLI = _KILO = 1e3
@@ -79,6 +82,13 @@ _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
     help="Ranks that share a core, and wait for each other's selecting and adding.",
 )
 @click.option(
+    "--slow",
+    "slow",
+    multiple=True,
+    metavar="WHO:FACTOR",
+    help="Uneven ranks, as of `gradsieve run`: 3:4x, wander:4x, transient:3x; may be repeated.",
+)
+@click.option(
     "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
 )
 def command(
@@ -93,6 +103,7 @@ def command(
     start_up_ms: float,
     tensors: int,
     ranks_per_core: float,
+    slow: tuple[str, ...],
     file: Path | None,
 ) -> None:
     """Say which path is likely to give the shortest steps, without a cluster.
@@ -101,6 +112,7 @@ def command(
     this machine, which takes a second. It says nothing about how well a path trains.
     """
     torch.set_num_threads(1)
+    stragglers = _stragglers(slow, ranks)
     bits = parse_rate(link)
     network = Link(start_up_ms / _MILLI, (bits or _UNSHAPED_BITS) / _BITS_PER_BYTE)
     question = Question(
@@ -112,10 +124,21 @@ def command(
     _show(f"{params} parameters, {ranks} ranks, {rate}, computing {step_ms:g} ms", rows)
     for line in conclusion(rows, density, values):
         click.echo(line)
+    by_mode = list(modes(question, stragglers, network, rates))
+    _show_modes(by_mode, slow)
     if file is not None:
         asked = dataclasses.asdict(question) | dataclasses.asdict(network)
         file.write_text(
-            json.dumps({"asked": asked, "rates": dataclasses.asdict(rates), "rows": rows}, indent=1) + "\n"
+            json.dumps(
+                {
+                    "asked": asked | {"slow": list(map(str, stragglers))},
+                    "rates": dataclasses.asdict(rates),
+                    "rows": rows,
+                    "modes": by_mode,
+                },
+                indent=1,
+            )
+            + "\n"
         )
         click.echo(f"Written: {file}")
 
@@ -135,6 +158,19 @@ def parse_count(text: str) -> int:
     if count < 1:
         raise ConfigurationError(f"--params {text!r} is not understood: write 25.6M, 458k or 25600000")
     return count
+
+
+def _stragglers(slow: Sequence[str], ranks: int) -> list[Straggler]:
+    """Return what ``--slow`` stands for.
+
+    Raises:
+        ConfigurationError: it is not understood, or names a rank that there is not.
+    """
+    found = [parse_straggler(text) for text in slow]
+    for each in found:
+        if isinstance(each.who, int) and each.who >= ranks:
+            raise ConfigurationError(f"--slow {each}: there are ranks 0 to {ranks - 1}")
+    return found
 
 
 def conclusion(rows: list[Row], density: float, values: str) -> list[str]:
@@ -170,6 +206,29 @@ def _described(row: Row, applied: str) -> str:
     rounded = " rounded to 16 bits" if row["path"] in WHOLE[1:] else ""
     return (
         f"exchange='{row['path']}', {row['times_dense']:.1f} times dense's speed; applies {applied}{rounded}."
+    )
+
+
+def _show_modes(rows: list[dict[str, Any]], slow: Sequence[str]) -> None:
+    among = f"ranks of which {', '.join(slow)}" if slow else "even ranks"
+    table = Table(title=f"Parallel modes among {among}", box=box.SIMPLE_HEAD)
+    table.add_column("mode", no_wrap=True)
+    for name in ("step, ms", "efficiency", "time to a loss"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in sorted(rows, key=lambda row: row["times_synchronous"]):
+        table.add_row(
+            row["mode"],
+            f"{row['step_seconds'] * _MILLI:,.0f}",
+            f"{row['efficiency']:.2f}",
+            f"{row['times_synchronous']:.2f}",
+        )
+    console = Console()
+    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(table)
+    click.echo(
+        "A time to a loss is that of synchronous training times what is shown; efficiencies are those of"
+    )
+    click.echo(
+        "docs/modes.md, from small trainings. local sends once in 15 steps; balanced needs a DynamicSampler."
     )
 
 

@@ -62,11 +62,8 @@ def predictions(question: Question, link: Link, rates: WorkRates) -> Iterator[Ro
     """
     dense = None
     for path in PATHS:
-        buckets = [
-            predict(path, question.bucket(elements), question.ranks, link, rates)
-            for elements in _cut(question.elements)
-        ]
-        time = step_time(question.compute_seconds, buckets)
+        costs = [predict(path, load, question.ranks, link, rates) for load in buckets(question)]
+        time = step_time(question.compute_seconds, costs)
         dense = dense or time.seconds
         yield {
             "path": path,
@@ -74,12 +71,13 @@ def predictions(question: Question, link: Link, rates: WorkRates) -> Iterator[Ro
             "compute_seconds": question.compute_seconds,
             "work_seconds": time.work_seconds,
             "exposed_seconds": time.exposed_seconds,
-            "wire_bytes": sum(bucket.wire_bytes for bucket in buckets),
+            "wire_bytes": sum(cost.wire_bytes for cost in costs),
             "times_dense": dense / time.seconds,
         }
 
 
-def _cut(elements: int) -> list[int]:
-    """Return the elements of each bucket, of about equal size."""
-    buckets = max(round(elements / _BUCKET_ELEMENTS), 1)
-    return [elements // buckets + (number < elements % buckets) for number in range(buckets)]
+def buckets(question: Question) -> list[Load]:
+    """Return the loads of the buckets that the model is cut into, of about equal size."""
+    count = max(round(question.elements / _BUCKET_ELEMENTS), 1)
+    whole, rest = divmod(question.elements, count)
+    return [question.bucket(whole + (number < rest)) for number in range(count)]

@@ -45,6 +45,7 @@ class AutoMemory:
         told = {
             "mode": changes.present,
             "local_steps": changes.rules.steps,
+            "staleness_bound": changes.staleness_bound or 0,
             "rounds": 0 if rounds is None else rounds.rounds,
             "other_steps": changes.synchronizer.agreement.other_steps,
         }
@@ -67,6 +68,7 @@ class AutoMemory:
         if why := changes.why_not(mode):
             raise ConfigurationError(f"the state was saved in mode {mode!r}: {why}")
         steps = saved.count(told, "local_steps") if told else changes.rules.steps
+        bound = saved.count(told, "staleness_bound") if "staleness_bound" in told else 0
         others = saved.count(told, "other_steps") if told else 0
         rounds = None
         if mode == "local":
@@ -78,7 +80,7 @@ class AutoMemory:
         def take_over() -> None:
             take_over_gradients()
             changes.synchronizer.agreement.other_steps = others
-            changes.go_on(mode, rounds, max(steps, 1))
+            changes.go_on(mode, rounds, max(steps, 1), bound or None)
 
         return take_over
 

@@ -37,12 +37,16 @@ class AutoMethods(DistributedMethods):
         """Those that `change_mode` can change to now, with what was set and the sampler that there is."""
         return self.mode_changes.possible()
 
-    def change_mode(self, mode: str, *, local_steps: int | None = None) -> None:
+    def change_mode(
+        self, mode: str, *, local_steps: int | None = None, staleness_bound: int | None = None
+    ) -> None:
         """Go on in another mode; all ranks call it between the same two steps. See `ModeChanges.change`.
 
         Args:
             mode: one of `modes`.
             local_steps: H, for mode "local"; None for the last one.
+            staleness_bound: by how many iterations a rank may lead the slowest, for modes "ssp" and "dssp";
+                None for 3 and 15.
 
         Raises:
             ConfigurationError: on all ranks: it is not one of `modes`.
@@ -50,7 +54,7 @@ class AutoMethods(DistributedMethods):
                 weights.
             ExchangeError: a rank did not answer.
         """
-        self.mode_changes.change(self, mode, local_steps)
+        self.mode_changes.change(self, mode, local_steps, staleness_bound)
 
     def step(self, closure: None = None) -> Any:  # type: ignore[override]
         """Make a step of the present mode, and then change it if the job's plan says so.

@@ -19,6 +19,7 @@ from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.optimizer.local.report import Report
 from gradsieve_hvd.optimizer.local.rounds import LocalRounds
 from gradsieve_hvd.optimizer.local.rules import LocalRules
+from gradsieve_hvd.optimizer.served.mode import why_no_bound
 from gradsieve_hvd.optimizer.served.training import ServedTraining
 from gradsieve_hvd.optimizer.synchronizer import Synchronizer
 
@@ -68,7 +69,7 @@ class ModeChanges:
         """Return the modes that `change` can change to on this rank."""
         return tuple(mode for mode in CHANGEABLE if not self._problem(mode, None))
 
-    def _problem(self, mode: str, local_steps: int | None) -> str:
+    def _problem(self, mode: str, local_steps: int | None, staleness_bound: int | None = None) -> str:
         """Return why a mode is impossible; empty if it is not."""
         if mode not in CHANGEABLE:
             return f"known are {', '.join(map(repr, CHANGEABLE))}"
@@ -80,7 +81,7 @@ class ModeChanges:
             return "it needs a gradsieve_hvd.DynamicSampler that deals this optimizer's batches"
         if local_steps is not None and (mode != "local" or not is_count(local_steps, 1)):
             return f"local_steps={local_steps!r} must be an integer of at least 1, and for mode 'local'"
-        return ""
+        return why_no_bound(mode, staleness_bound)
 
     def _why_not_served(self) -> str:
         if self._server is None:
@@ -98,7 +99,13 @@ class ModeChanges:
         """Whether steps are with the mean of all ranks' gradients."""
         return self.rounds is None and self.served is None
 
-    def change(self, optimizer: torch.optim.Optimizer, mode: str, local_steps: int | None) -> None:
+    def change(
+        self,
+        optimizer: torch.optim.Optimizer,
+        mode: str,
+        local_steps: int | None,
+        staleness_bound: int | None,
+    ) -> None:
         """Go on in another mode; all ranks call it between the same two steps.
 
         1. End a round of local steps; with a parameter server, wait until all ranks have come here, and take
@@ -130,8 +137,8 @@ class ModeChanges:
         if self.rounds is not None:
             self.rounds.synchronize()
         self.end_served(optimizer, "change_mode()")
-        told = self._tell(mode, local_steps)
-        if mode == self.present != "local":
+        told = self._tell(mode, local_steps, staleness_bound)
+        if mode == self.present != "local" and staleness_bound == self.staleness_bound:
             self.begin_batch()
             return
         if self.rounds is not None and mode != "local":
@@ -139,7 +146,7 @@ class ModeChanges:
         if self.present == "balanced":
             self._deal_evenly(told)
         self.rules = self.rules if local_steps is None else replace(self.rules, steps=local_steps)
-        self._enter(mode)
+        self._enter(mode, staleness_bound)
         if self.synchronizer.connection.messages.rank == 0:
             _log.info("from step %d on mode %r%s", self.steps, mode, self._shown_steps())
 
@@ -160,13 +167,16 @@ class ModeChanges:
         self._followed = plan.generation
         if plan.mode is None or self._stays:
             return
-        if plan.mode == self.present and plan.mode in SERVED_MODES:
+        if plan.mode in SERVED_MODES and self._stands_at(plan.mode, plan.staleness_bound):
             return
         try:
-            self.change(optimizer, plan.mode, plan.local_steps)
+            self.change(optimizer, plan.mode, plan.local_steps, plan.staleness_bound)
         except (ConfigurationError, RankMismatch) as error:
             self._stays = True
             _log.error("mode %r goes on, whatever plans say: %s", self.present, error)
+
+    def _stands_at(self, mode: str, staleness_bound: int | None) -> bool:
+        return (mode, staleness_bound) == (self.present, self.staleness_bound)
 
     def _offered(self) -> Sequence[str]:
         if self._stays:
@@ -228,7 +238,12 @@ class ModeChanges:
     def renew_served(self) -> None:
         """In a mode with a parameter server, begin anew with the weights that ranks have now."""
         if self._server is not None:
-            self._server.begin(self.present)
+            self._server.begin(self.present, self._server.staleness_bound)
+
+    @property
+    def staleness_bound(self) -> int | None:
+        """Of the present mode with a parameter server; None for the usual one."""
+        return None if self._server is None else self._server.staleness_bound
 
     def begin_batch(self) -> None:
         """What has passed since the last step is no part of the next one."""
@@ -249,16 +264,17 @@ class ModeChanges:
 
     # -- between two modes --
 
-    def _tell(self, mode: str, local_steps: int | None) -> list[dict[str, Any]]:
+    def _tell(self, mode: str, local_steps: int | None, staleness_bound: int | None) -> list[dict[str, Any]]:
         synchronizer, self._changes = self.synchronizer, self._changes + 1
         hashes = [bit_hash(each.detach()) for _, each in sorted(synchronizer.named.items())]
         dealer = synchronizer.batches.dealer
         said = {
             "mode": mode,
             "local_steps": local_steps,
+            "staleness_bound": staleness_bound,
             "step": self.steps,
             "weights": bit_hash(torch.tensor(hashes, dtype=torch.int64, device="cpu")),
-            "problem": self._problem(mode, local_steps),
+            "problem": self._problem(mode, local_steps, staleness_bound),
             "handed_out": synchronizer.batches.taken if dealer is None else dealer.handed_out,
         }
         message = synchronizer.connection.messages.tell(json.dumps(said).encode(), f"mode.{self._changes}")
@@ -266,7 +282,7 @@ class ModeChanges:
         for rank, each in enumerate(told):
             if each["problem"]:
                 raise ConfigurationError(f"mode {each['mode']!r} on rank {rank}: {each['problem']}")
-        for field in ("mode", "local_steps", "step", "weights"):
+        for field in ("mode", "local_steps", "staleness_bound", "step", "weights"):
             values = [each[field] for each in told]
             if any(value != values[0] for value in values):
                 shown = ", ".join(f"rank {rank}: {value!r}" for rank, value in enumerate(values))
@@ -291,7 +307,7 @@ class ModeChanges:
         first = max(each["handed_out"] for each in told)
         self.synchronizer.batches.change(first, (1.0,) * len(told))
 
-    def _enter(self, mode: str) -> None:
+    def _enter(self, mode: str, staleness_bound: int | None) -> None:
         synchronizer = self.synchronizer
         if mode not in _OF_GRADIENTS:
             if self.present in _OF_GRADIENTS and self.rounds is None:
@@ -309,7 +325,8 @@ class ModeChanges:
                 # Where batches follow nobody's speed, gradients are weighed all the same.
                 synchronizer.balance.changes = mode == "balanced"
         self.present = mode
-        self.renew_served()
+        if self._server is not None:
+            self._server.begin(mode, staleness_bound)
 
     def new_rounds(self) -> LocalRounds:
         """Return rounds of local steps as of before the first one."""
@@ -320,12 +337,14 @@ class ModeChanges:
         made.at_end = self._round_ended
         return made
 
-    def go_on(self, mode: str, rounds: LocalRounds | None, local_steps: int) -> None:
+    def go_on(
+        self, mode: str, rounds: LocalRounds | None, local_steps: int, staleness_bound: int | None
+    ) -> None:
         """Take over where a saved training stood, on all ranks the same; ``rounds``: in mode "local"."""
         self.rules = replace(self.rules, steps=local_steps)
         self.rounds = rounds
         self.present = mode  # nothing changes hands
-        self._enter(mode)
+        self._enter(mode, staleness_bound)
 
     def _round_ended(self, reports: Sequence[Report]) -> None:
         """Report a round as the other modes report a step; all ranks do, also those that have finished."""
@@ -343,4 +362,6 @@ class ModeChanges:
         self.synchronizer.agreement.after_round(sent, taken, stats.exposed_seconds)
 
     def _shown_steps(self) -> str:
-        return f", {self.rules.steps} local steps a round" if self.present == "local" else ""
+        if self.present == "local":
+            return f", {self.rules.steps} local steps a round"
+        return "" if self.staleness_bound is None else f", staleness bound {self.staleness_bound}"

@@ -30,7 +30,8 @@ class ServedSteps:
             and goes with the pushes.
         shards: the ranks that may keep weights.
 
-    training: of the present phase; None in modes without a server.
+    training: of the present phase; None in modes without a server. staleness_bound: of the present mode; None
+    for the usual one.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class ServedSteps:
         self._optimizer, self._synchronizer, self._shards = optimizer, synchronizer, shards
         self.training: ServedTraining | None = None
         self._mode, self._phases = "", 0
+        self.staleness_bound: int | None = None
         self._reported: Pace | None = None
         self._asked = 0  # the last plan for which ranks were asked to stop
 
-    def begin(self, mode: str) -> None:
+    def begin(self, mode: str, staleness_bound: int | None = None) -> None:
         """Begin a phase; in a mode without a server, none. Nobody is told before its first step."""
         self.training, self._reported, self._mode = None, None, mode
+        self.staleness_bound = staleness_bound
         if mode not in SERVED_MODES:
             return
         synchronizer, reducer = self._synchronizer, self._synchronizer.reducer
@@ -63,6 +66,7 @@ class ServedSteps:
             synchronizer.connection.transport,
             mode,
             self._shards,
+            staleness_bound,
             timeout=reducer.settings.timeout_seconds,
             meet=meet,
             first_step=step,
@@ -72,7 +76,7 @@ class ServedSteps:
     def restart(self) -> None:
         """Begin the present mode as in a new process, on all ranks together."""
         self._asked = 0
-        self.begin(self._mode)
+        self.begin(self._mode, self.staleness_bound)
 
     def after_step(self, optimizer: torch.optim.Optimizer, followed: int) -> bool:
         """1. On rank 0, report what ranks have done in some seconds.
@@ -124,7 +128,7 @@ class ServedSteps:
         while self.training is not None:
             self.training.finish(optimizer)
             places = self._tell(self.training.counters.steps, where)
-            self.begin(self._mode)
+            self.begin(self._mode, self.staleness_bound)
             if len({*places} - {_STEP}) > 1:
                 shown = ", ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
                 raise RankMismatch(

@@ -15,6 +15,7 @@ from gradsieve_hvd.engine.compression_argument import settings_from
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.optimizer.derived_class import sharing_all_with, with_methods
 from gradsieve_hvd.optimizer.elastic_ranks import ElasticRanks
+from gradsieve_hvd.server.modes import BOUNDED
 
 from .gradients import ServedGradients
 from .meeting import meeting
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
     from gradsieve_hvd.optimizer.request import Request
 
 
-def served(mode: str, request: Request, *, server_ranks: Collection[int] | None = None) -> Any:
+def served(
+    mode: str,
+    request: Request,
+    *,
+    server_ranks: Collection[int] | None = None,
+    staleness_bound: int | None = None,
+) -> Any:
     """Return an optimizer whose steps push gradients to a parameter server; see `ServedMethods`.
 
     Args:
@@ -33,11 +40,15 @@ def served(mode: str, request: Request, *, server_ranks: Collection[int] | None 
         request: what users asked for.
         server_ranks: those whose server threads keep and update weights; None for all. Everybody waits for
             every one of them, so leave out those that are slow. Rank 0 orders releases in any case.
+        staleness_bound: by how many iterations a rank may lead the slowest, in "ssp" and "dssp"; None for 3
+            and 15.
 
     Raises:
         ConfigurationError: a setting is not allowed in these modes, or ``server_ranks`` are not ranks.
     """
     settings = _settings(mode, request)
+    if why := why_no_bound(mode, staleness_bound):
+        raise ConfigurationError(why)
     ranks = request.ranks(settings.timeout_seconds)
     if isinstance(ranks, ElasticRanks):
         raise ConfigurationError(f"mode={mode!r} does not go with hvd.elastic: ranks must stay")
@@ -49,6 +60,7 @@ def served(mode: str, request: Request, *, server_ranks: Collection[int] | None 
         "exchange": request.exchange,
         "optimizer": type(request.optimizer).__name__,
         "server_ranks": ", ".join(map(str, shards)),
+        "staleness_bound": str(staleness_bound),
     }
     named = sorted(request.named, key=lambda each: each[0])
     whole = Compression.topk(min_elements=sys.maxsize)
@@ -59,6 +71,7 @@ def served(mode: str, request: Request, *, server_ranks: Collection[int] | None 
         ranks,
         mode,
         shards,
+        staleness_bound,
         timeout=settings.timeout_seconds,
         meet=meeting(settings, named, ranks, compared),
     )
@@ -67,6 +80,14 @@ def served(mode: str, request: Request, *, server_ranks: Collection[int] | None 
 
 SERVED = MappingProxyType({mode: partial(served, mode) for mode in POLICIES})
 """What makes an optimizer of each mode."""
+
+
+def why_no_bound(mode: str, staleness_bound: int | None) -> str:
+    """Return why a mode does not take such a bound; empty if it does."""
+    if staleness_bound is None or (mode in BOUNDED and is_count(staleness_bound, 1)):
+        return ""
+    modes = " and ".join(map(repr, BOUNDED))
+    return f"staleness_bound={staleness_bound!r} must be an integer of at least 1, and for modes {modes}"
 
 
 def shards_of(chosen: Collection[int] | None, size: int) -> list[int]:

@@ -23,7 +23,7 @@ from gradsieve_hvd.engine.pace import Pace
 from gradsieve_hvd.optimizer.stats import OptimizerStats
 from gradsieve_hvd.server.decision_maker import DecisionMaker
 from gradsieve_hvd.server.ledger import Ledger
-from gradsieve_hvd.server.modes import MODES
+from gradsieve_hvd.server.modes import policy
 from gradsieve_hvd.server.partition import Partition
 from gradsieve_hvd.server.server_thread import ServerThread
 from gradsieve_hvd.server.shard import Shard
@@ -82,6 +82,7 @@ class ServedTraining:
         transport: to the other ranks; it carries letters.
         mode: a key of `POLICIES`.
         shards: the ranks that may keep weights.
+        staleness_bound: see `gradsieve_hvd.server.modes.policy`.
         timeout: how long nothing may be heard, in seconds.
         meet: is called before the first step, on all ranks; raises if they cannot train together.
         first_step: how many steps were taken before, in another mode.
@@ -98,6 +99,7 @@ class ServedTraining:
         transport: Transport,
         mode: str,
         shards: Sequence[int],
+        staleness_bound: int | None = None,
         *,
         timeout: float,
         meet: Callable[[], None],
@@ -107,6 +109,7 @@ class ServedTraining:
         self._optimizer, self._transport, self._timeout = optimizer, transport, timeout
         self._named, self.gradients, self._first_step = named, gradients, first_step
         self._mode, self._shards, self._meet, self._gives_back = mode, shards, meet, gives_back
+        self._policy = policy(POLICIES[mode], staleness_bound)
         self._mailing = require_mailing(transport)
         self._weights = ServedWeights(self._named)
         self._server: ServerThread | None = None
@@ -287,7 +290,7 @@ class ServedTraining:
         maker = None
         if transport.rank == 0:
             maker = DecisionMaker(
-                MODES[POLICIES[self._mode]],
+                self._policy,
                 transport.size,
                 self._began,
                 partition.shards,

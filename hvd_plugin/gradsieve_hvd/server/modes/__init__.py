@@ -36,7 +36,26 @@ MODES: Mapping[str, Mode] = MappingProxyType(
     }
 )
 
+BOUNDED = ("ssp", "dssp")
+"""Modes in which a worker leads the slowest by so many iterations at most."""
+
+
+def policy(mode: str, staleness_bound: int | None = None) -> Mode:
+    """Return the policy of a mode, one of `MODES`; see `Stale` and `DynamicStale`.
+
+    staleness_bound: by how many iterations a worker may lead the slowest in one of `BOUNDED`, 3 in "ssp" and
+    15 in "dssp" unless it is given. In "dssp" leads beyond 3 are extra iterations.
+    """
+    if staleness_bound is None or mode not in BOUNDED:
+        return MODES[mode]
+    if mode == "ssp":
+        return Stale(staleness_bound)
+    usual = min(staleness_bound, DynamicStale().bound)
+    return DynamicStale(bound=usual, most_extra=staleness_bound - usual)
+
+
 __all__ = [
+    "BOUNDED",
     "MODES",
     "Asynchronous",
     "DynamicAdaptive",
@@ -45,4 +64,5 @@ __all__ = [
     "SharesBySpeed",
     "Stale",
     "Synchronous",
+    "policy",
 ]
