@@ -95,14 +95,29 @@ WINDOW = {
 }
 
 
-@given(
+ANYTHING = (
     st.none()
     | st.booleans()
     | st.text(max_size=5)
     | st.floats(allow_nan=True)
     | st.integers()
+    | st.sampled_from([10**400, -(10**400), 5e-324])
     | st.lists(st.integers(), max_size=2)
 )
+
+
+@given(ANYTHING | st.dictionaries(st.sampled_from(["receivedBytesPerStep", "bytesPerSecond"]), ANYTHING))
+def test_a_link_that_is_none_is_not_believed_and_spoils_nothing(link):
+    seconds = read_window({**WINDOW, "link": link}, age=1.0).bandwidth_seconds
+    assert seconds is None or 0 <= seconds <= 1e6
+
+
+def test_a_link_that_was_measured_tells_what_a_steps_bytes_take():
+    link = {"receivedBytesPerStep": 250_000, "bytesPerSecond": 2_500_000.0, "startUpSeconds": 0.001}
+    assert read_window({**WINDOW, "link": link}, age=1.0).bandwidth_seconds == pytest.approx(0.1)
+
+
+@given(ANYTHING)
 def test_a_share_that_is_none_is_not_believed_and_spoils_nothing(value):
     window = read_window({**WINDOW, "slowestThrottledShare": value}, age=1.0)
     assert 0 <= window.throttled <= 1

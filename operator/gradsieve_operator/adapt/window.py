@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.spec.fields import Fields
@@ -128,12 +128,16 @@ def _bandwidth_seconds(fields: Fields) -> float | None:
     link: Any = fields.values.get("link")
     if not isinstance(link, Mapping):
         return None
-    received: Any = link.get("receivedBytesPerStep")
-    rate: Any = link.get("bytesPerSecond")
-    if type(received) not in (int, float) or type(rate) not in (int, float) or received < 0 or rate <= 0:
+    received, rate = link.get("receivedBytesPerStep"), link.get("bytesPerSecond")
+    if not (_is_amount(received) and _is_amount(rate)) or not rate:
         return None
     seconds = float(received / rate)
     return seconds if seconds <= _LONGEST else None
+
+
+def _is_amount(value: Any) -> TypeGuard[float]:
+    """Whether it is a number that may count bytes; JSON knows larger ones than a float can hold."""
+    return type(value) in (int, float) and 0 <= value <= _MANY
 
 
 def _throttled(fields: Fields) -> float:

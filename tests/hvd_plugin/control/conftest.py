@@ -29,8 +29,10 @@ def job(folder):
     if subprocess.run([*on_a_machine_named("h0"), "true"], capture_output=True, check=False).returncode != 0:
         do_without("NO HOSTS HERE: unshare(1) must be allowed to make UTS namespaces")
     made = ControlJob(folder, HOSTS)
-    yield made
-    made.close()
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture
