@@ -18,7 +18,7 @@ UNEVEN = Work(0.1, 0.12, 0.3, 0.3)
 MODES = ("Synchronous", "Balanced")
 
 
-def decided(throttled=0.0, troubles=(), work=UNEVEN):
+def decided(throttled=0.0, troubles=(), work=UNEVEN, signals=()):
     """Return the plans of a job whose second worker is slow, and why it got them."""
     spec = {"compression": COMPRESSION, "adaptation": ADAPTATION, "parallelism": {"mode": "Auto"}}
     it = VirtualCluster(jobs.body(**spec), {"n0": 1, "n1": 1, "n2": 1}, length=10**6)
@@ -28,6 +28,7 @@ def decided(throttled=0.0, troubles=(), work=UNEVEN):
     it.live(5)
     node = it.pods["digits-worker-1-1"].node
     it.nodes[node] = dataclasses.replace(it.nodes[node], troubles=troubles)
+    it.signals = {node: signals}
     it.live(60)
     plans = [each.plan for said in it.said for each in said.actions if isinstance(each, d.PutPlan)]
     return [plan.get("mode") for plan in plans], it.progress.adaptation.evidence.replace(node, "NODE")
@@ -45,6 +46,11 @@ def test_a_container_that_uses_its_limit_up_is_the_reason():
 def test_a_cordoned_node_under_pressure_is_named():
     _, evidence = decided(throttled=0.4, troubles=("cordoned", "MemoryPressure"))
     assert "used up in 40% of the time, its node NODE: cordoned, MemoryPressure); " in evidence
+
+
+def test_what_a_prometheus_knows_of_its_node_is_said():
+    _, evidence = decided(signals=("a GPU has 91 °C",))
+    assert "as the mean (its node NODE: a GPU has 91 °C); " in evidence
 
 
 def test_without_anything_to_explain_it_only_the_rank_is_named():

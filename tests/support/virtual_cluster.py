@@ -53,6 +53,7 @@ class VirtualCluster:
         length: steps of training until the job is done; one per second of running.
         cut: pods that run, and whose agents do not reach the coordinator.
         unseen: nodes that the operator does not know.
+        signals: what a Prometheus has to say of nodes.
         held: host -> what keeps its pod's container from starting.
         closed: nodes that have room, and to which the scheduler binds no pod of the job.
         scheduling: whether there is a scheduler, which says why it does not bind a pod.
@@ -68,6 +69,7 @@ class VirtualCluster:
     now: float = 1000.0
     pods: dict[str, d.Pod] = field(default_factory=dict)
     nodes: dict[str, d.Node] = field(default_factory=dict)
+    signals: dict[str, tuple[str, ...]] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
     children: set[tuple[str, str]] = field(default_factory=set)
     authority: str | None = None
@@ -133,6 +135,7 @@ class VirtualCluster:
             departed={host: pod for host, pod in self.last_seen().items() if pod.name not in visible},
             lost=self.lost,
             trust=self.trust,
+            signals=self.signals,
             steering=self.job.steering.over(None),
         )
 

@@ -67,6 +67,7 @@ class Observer:
         accounts: which ServiceAccounts jobs may use.
         pace: how often coordinators are asked.
         busy: whether more jobs are due than are looked at.
+        signals: returns what a Prometheus has to say of nodes.
     """
 
     def __init__(
@@ -79,11 +80,12 @@ class Observer:
         accounts: AllowedAccounts,
         pace: Pace,
         busy: Callable[[], bool],
+        signals: Callable[[], Mapping[str, tuple[str, ...]]] = dict,
     ) -> None:
         self._api, self._cache, self._calls = api, cache, calls
         self._planning, self._neighbours = planning, neighbours
         self._accounts, self._pace, self._busy = accounts, pace, busy
-        self._hearing = Hearing()
+        self._hearing, self._signals = Hearing(), signals
 
     async def look(self, body: Mapping[str, Any], memory: Memory) -> Seen:
         """Return the world around the job in ``body``.
@@ -124,6 +126,7 @@ class Observer:
             authority=held.authority,
             certified=held.certified,
             nodes=nodes,
+            signals=self._signals(),
             coordinator=answer,
             compression=compression,
             planned=self._planning is not None and job.scheduling.planned,

@@ -22,6 +22,7 @@ from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.health import RECONCILING, serving_health
 from gradsieve_operator.cluster.lease import Lease, LeaseLost
 from gradsieve_operator.cluster.missed import Missed
+from gradsieve_operator.cluster.node_metrics import NodeMetrics
 from gradsieve_operator.cluster.observer import Observer
 from gradsieve_operator.cluster.options import Options
 from gradsieve_operator.cluster.planning import Planning
@@ -113,6 +114,9 @@ class Operator:
             await self._lease.acquire()
             fence.may_write = self._lease.held_lately
             self._spawn(self._lease.hold())
+        signals = NodeMetrics(options.prometheus) if options.prometheus else None
+        if signals is not None:
+            self._spawn(signals.run())
         observer = Observer(
             self._api,
             cache,
@@ -122,6 +126,7 @@ class Operator:
             options.accounts,
             options.pace,
             self.queue.crowded,
+            dict if signals is None else signals.words,
         )
         executor = Executor(self._api, cache, self._planning)
         events = Events(self._api)

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from gradsieve_operator import transitions
 from gradsieve_operator.decide import Pace
@@ -34,6 +35,7 @@ class Options:
         accounts: which ServiceAccounts jobs may use.
         pace: how often coordinators are asked.
         transitions: whether to write what becomes of jobs as lines of JSON.
+        prometheus: URL of what knows how nodes are; empty for nobody.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -46,13 +48,14 @@ class Options:
     accounts: AllowedAccounts = ANY_ACCOUNT
     pace: Pace = field(default_factory=Pace)
     transitions: bool = False
+    prometheus: str = ""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Options:
         """Read the variables ``GRADSIEVE_*`` that the chart sets.
 
         Raises:
-            SpecError: the list of accounts, a number of seconds, or a format, cannot be read.
+            SpecError: the list of accounts, a number of seconds, a format, or a URL, cannot be read.
         """
         return cls(
             namespaces=_words(environment.get("GRADSIEVE_WATCH_NAMESPACES", "")),
@@ -71,6 +74,7 @@ class Options:
                 ),
             ),
             transitions=transitions.wanted(environment),
+            prometheus=_url(environment, "GRADSIEVE_PROMETHEUS_URL"),
         )
 
 
@@ -85,6 +89,19 @@ def _seconds(
     if not _LEAST_SECONDS <= found <= most:
         raise SpecError(variable, f"must be from {_LEAST_SECONDS:g} to {most:g} seconds, not {text!r}")
     return found
+
+
+def _url(environment: Mapping[str, str], variable: str) -> str:
+    text = environment.get(variable, "")
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query
+        sound = sound and parts.port != 0
+    except ValueError:
+        sound = False
+    if text and not sound:
+        raise SpecError(variable, f"must be the URL of a Prometheus, http://HOST:PORT, not {text!r}")
+    return text
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -75,10 +75,11 @@ def adapted(world: World, compression: Compression, progress: Progress) -> tuple
 def _trouble(world: World, host: str) -> str:
     """Return what the cluster knows of the node that a rank's pod is on; empty for nothing."""
     pod = newest(world.pods).get(host)
-    node = (world.nodes or {}).get(pod.node) if pod is not None else None
-    if pod is None or node is None or not node.troubles:
+    if pod is None:
         return ""
-    return f"its node {pod.node}: {', '.join(node.troubles)}"
+    node = (world.nodes or {}).get(pod.node)
+    known = (*(node.troubles if node is not None else ()), *world.signals.get(pod.node, ()))
+    return f"its node {pod.node}: {', '.join(known)}" if known else ""
 
 
 def plan_to_follow(world: World, compression: Compression, progress: Progress) -> Plan:

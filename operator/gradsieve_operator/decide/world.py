@@ -210,6 +210,7 @@ class World:
         lost: names of the Secrets with certificates that are missing or damaged.
         trust: digest of all authorities of the job; empty while it has only its first one.
         pace: how often its coordinator is asked.
+        signals: node -> what is measured of it that may explain a slow rank.
     """
 
     job: HorovodJob
@@ -235,6 +236,7 @@ class World:
     lost: tuple[str, ...] = ()
     trust: str = ""
     pace: Pace = field(default_factory=Pace)
+    signals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     steering: Steering = field(default_factory=Steering)
     places: Places | Unplaceable | None = None
 

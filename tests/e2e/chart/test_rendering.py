@@ -67,12 +67,27 @@ def test_helm_finds_nothing_wrong_with_the_chart():
         (["podLabels.app\\.kubernetes\\.io/name=other"], "podLabels"),
         (["image.digest=latest"], "digest"),
         (["arch=riscv"], "arch"),
+        (["prometheus.url=prometheus:9090"], "prometheus"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_values_that_could_not_work_are_refused_with_their_name(options, says):
     with pytest.raises(ClusterError, match=says):
         rendered(*(word for option in options for word in ("--set", option)))
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [("http://prometheus.monitoring:9090", 9090), ("https://metrics.example.com/prometheus", 443)],
+)
+def test_a_prometheus_is_asked_and_let_out_to(url, port):
+    values = ("--set", f"prometheus.url={url}", "--set", "networkPolicy.egress.enabled=true")
+    objects = rendered(*values)
+    [deployment], [policy] = of(objects, "Deployment"), of(objects, "NetworkPolicy")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert {"name": "GRADSIEVE_PROMETHEUS_URL", "value": url} in container["env"]
+    assert [{"protocol": "TCP", "port": port}] in [rule["ports"] for rule in policy["spec"]["egress"]]
+    assert "GRADSIEVE_PROMETHEUS_URL" not in str(rendered())
 
 
 def test_by_default_it_serves_the_cluster_with_two_replicas_of_no_special_priority():

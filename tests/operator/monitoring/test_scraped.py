@@ -3,23 +3,17 @@
 import asyncio
 import contextlib
 import json
-import math
 import re
-import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import horovod_jobs as jobs
 import pytest
-import yaml
-from control_job import ControlJob, free_ports
-from manifests import ROOT
+from control_job import ControlJob
 from operator_in_memory import JOB, bind, running, until
+from scraper import FILES, Scraper, eventually
 
-FILES = ROOT / "helm/gradsieve/files"
 DASHBOARD = json.loads((FILES / "dashboard.json").read_text())
 QUERIES = [
     pytest.param(target["expr"], id=panel["title"])
@@ -37,64 +31,6 @@ SAMPLE = {
     "ranks": [{"rank": 0, "host": "h0", "stepSeconds": 0.5}],
 }
 """As rank 0 sends it, but for step and time."""
-
-
-class Scraper:
-    """A Prometheus that scrapes every second."""
-
-    def __init__(self, program: str, folder: Path, targets: dict[int, dict[str, str]]) -> None:
-        (self.port,) = free_ports(1)
-        static = [{"targets": [f"127.0.0.1:{port}"], "labels": labels} for port, labels in targets.items()]
-        scrape = {"job_name": "tests", "scrape_interval": "1s", "static_configs": static}
-        file = folder / "prometheus.yaml"
-        rules = {"rule_files": [str(FILES / "alerts.yaml")], "global": {"evaluation_interval": "1s"}}
-        file.write_text(yaml.safe_dump({**rules, "scrape_configs": [scrape]}))
-        command = [program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}"]
-        self._log = (folder / "prometheus.log").open("wb")
-        self._process = subprocess.Popen(
-            [*command, f"--web.listen-address=127.0.0.1:{self.port}"], stdout=self._log, stderr=self._log
-        )
-
-    async def query(self, expression: str) -> list[float]:
-        """Return the values of an expression."""
-        found = await self._get("query", query=expression)
-        return [float(sample["value"][1]) for sample in found["result"]]
-
-    async def numbers(self, expression: str) -> list[float]:
-        """Return the values of an expression; none as long as one of them is not a number."""
-        values = await self.query(expression)
-        return [] if any(map(math.isnan, values)) else values
-
-    async def names(self) -> set[str]:
-        """Return the names of what was scraped."""
-        return set(await self._get("label/__name__/values"))
-
-    async def rules(self) -> list[dict[str, Any]]:
-        """Return all alerting rules as they were last evaluated."""
-        return [rule for group in (await self._get("rules"))["groups"] for rule in group["rules"]]
-
-    async def _get(self, path: str, **asked: str) -> Any:
-        where = f"http://127.0.0.1:{self.port}/api/v1/{path}"
-        async with aiohttp.ClientSession() as session, session.get(where, params=asked) as answer:
-            body = await answer.json()
-        assert body["status"] == "success", body
-        return body["data"]
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(timeout=30)
-        self._log.close()
-
-
-async def eventually(look: Any, seconds: float = 30.0) -> Any:
-    """Return what ``look`` returns as soon as that is something."""
-    until, found = time.monotonic() + seconds, None
-    while not found:
-        assert time.monotonic() < until, "not scraped in time"
-        with contextlib.suppress(aiohttp.ClientError):
-            found = await look()
-        await asyncio.sleep(0.2)
-    return found
 
 
 async def test_every_panel_and_every_alert_finds_its_numbers(server, port, prometheus, tmp_path):
