@@ -11,7 +11,7 @@ from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.spec.fields import Fields
 from gradsieve_operator.spec.values import MAX_SLOTS, MAX_WORKERS
 
-HEADER = ("HOST", "RANK", "WORK", "WAIT", "CONNECTED")
+HEADER = ("HOST", "RANK", "WORK", "WAIT", "THROTTLED", "CONNECTED")
 _MOST_HOSTS = 4 * MAX_WORKERS
 _MOST_RANKS = MAX_WORKERS * MAX_SLOTS
 _MILLI = 1000
@@ -50,7 +50,7 @@ def rank_rows(status: Mapping[str, Any]) -> list[RankRow]:
     found = [_rank_row(rank, connected=hosts.get(_text(rank, "host"), False)) for rank in ranks]
     shown = {row.cells[0] for row in found}
     return found + [
-        RankRow((host, NOTHING, NOTHING, NOTHING, _yes_or_no(connected)), not connected)
+        RankRow((host, *[NOTHING] * (len(HEADER) - 2), _yes_or_no(connected)), not connected)
         for host, connected in sorted(hosts.items())
         if host not in shown
     ]
@@ -75,7 +75,18 @@ def loss(status: Mapping[str, Any]) -> str:
 def _rank_row(rank: Fields, *, connected: bool) -> RankRow:
     number = rank.number_or("rank", 0, 0, _MOST_RANKS)
     times = (f"{_seconds(rank, name) * _MILLI:.0f}ms" for name in ("stepSeconds", "waitSeconds"))
-    return RankRow((_text(rank, "host"), str(number), *times, _yes_or_no(connected)), not connected)
+    cells = (_text(rank, "host"), str(number), *times, _throttled(rank), _yes_or_no(connected))
+    return RankRow(cells, not connected)
+
+
+def _throttled(rank: Fields) -> str:
+    """Return in how much of the time the container's CPU limit was used up, if it has one."""
+    found = rank.values.get("throttledShare")
+    if found is None:
+        return NOTHING
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= 1:
+        raise rank.error("throttledShare", "must be a number from 0 to 1")
+    return f"{found:.0%}"
 
 
 def _objects(fields: Fields, name: str, most: int) -> list[Fields]:

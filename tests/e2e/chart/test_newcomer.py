@@ -112,7 +112,7 @@ def test_a_newcomer_installs_the_operator_submits_a_training_and_watches_it(
 
     def hosts() -> set[tuple[str, str]]:
         ranks = said(start(command("gradsieve top train"))).split("\n\n")[-1].splitlines()
-        assert ranks[0].split() == ["HOST", "RANK", "WORK", "WAIT", "CONNECTED"]
+        assert ranks[0].split() == ["HOST", "RANK", "WORK", "WAIT", "THROTTLED", "CONNECTED"]
         return {(row.split()[0], row.split()[-1]) for row in ranks[1:]}
 
     # Rank 0 has reported nothing yet when ranks have just begun.

@@ -258,6 +258,16 @@ def test_names_from_outside_are_text_and_nothing_else(shown, browser):
     assert EVIL in text(browser, "header")
 
 
+def test_a_container_that_uses_its_limit_up_is_named(shown, browser):
+    shown.start(["worker-0", "worker-1"])
+    numbers = {"stepSeconds": 0.3, "waitSeconds": 0.1, "time": 0.0}
+    ranks = (RankTelemetry(0, "worker-0", 0.1, 0.2), RankTelemetry(1, "worker-1", 0.3, 0.0, None, 0.62))
+    shown.job.take("worker-0", Telemetry(1, 5, numbers, ranks))
+    browser.get(shown.address)
+    assert "throttled 62% of the time" in text(browser, "#ranks")
+    assert text(browser, "#ranks").count("throttled") == 1
+
+
 def test_of_thousands_of_ranks_the_slowest_are_shown(shown, browser):
     hosts = [f"worker-{number}" for number in range(2000)]
     shown.start(hosts)

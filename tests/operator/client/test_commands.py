@@ -72,7 +72,7 @@ async def test_top_of_one_job_shows_its_row_and_says_why_there_are_no_ranks(serv
     jobs_table, plan, ranks = done.stdout.split("\n\n")
     assert jobs_table.splitlines()[1].split()[1] == "digits"
     assert plan.split()[:5] == ["MODE", "PLAN", "APPLIED", "REASON", "LOSS"]
-    assert ranks.split() == ["HOST", "RANK", "WORK", "WAIT", "CONNECTED"]
+    assert ranks.split() == ["HOST", "RANK", "WORK", "WAIT", "THROTTLED", "CONNECTED"]
     assert done.stderr == "no ranks: no coordinator runs\n"
 
 

@@ -20,9 +20,11 @@ def shown(**status):
 
 def test_the_rank_whose_own_work_takes_longest_comes_first():
     ranks = [rank(0, "a-0", 0.02), rank(1, "a-1", 0.3, 0.004)]
+    ranks[1]["throttledShare"] = 0.62
     first, second = shown(registered=[host("a-0"), host("a-1")], telemetry={"ranks": ranks})
-    assert first == {"HOST": "a-1", "RANK": "1", "WORK": "300ms", "WAIT": "4ms", "CONNECTED": "yes"}
-    assert second["RANK"] == "0"
+    times = {"WORK": "300ms", "WAIT": "4ms", "THROTTLED": "62%"}
+    assert first == {"HOST": "a-1", "RANK": "1", **times, "CONNECTED": "yes"}
+    assert (second["RANK"], second["THROTTLED"]) == ("0", "-")
 
 
 def test_a_host_that_is_gone_is_marked_with_and_without_a_rank_in_the_last_sample():
@@ -53,6 +55,8 @@ def test_no_cell_is_empty_has_a_blank_or_steers_the_terminal():
         {"telemetry": {"ranks": [{"rank": -1}]}},
         {"telemetry": {"ranks": [{"stepSeconds": float("nan")}]}},
         {"telemetry": {"ranks": [{"stepSeconds": "1"}]}},
+        {"telemetry": {"ranks": [{"throttledShare": 1.5}]}},
+        {"telemetry": {"ranks": [{"throttledShare": float("nan")}]}},
         {"telemetry": {"ranks": [{"stepSeconds": 10**400}]}},
         {"telemetry": {"ranks": [{"waitSeconds": float("inf")}]}},
     ],

@@ -19,6 +19,7 @@ CONTENT_SECURITY_POLICY = (
 MOST_RANKS = 64
 _MOST_HOSTS = 256
 _REFRESH_SECONDS = 5
+_NOTEWORTHY = 0.05
 _STYLE = (files("gradsieve_hvd.control.page") / "style.css").read_text(encoding="utf-8")
 
 
@@ -131,8 +132,14 @@ def _rank(rank: RankTelemetry, longest: float) -> str:
     return (
         f'<tr><th scope="row">{rank.rank}</th><td class="host">{_text(rank.host)}</td>'
         f'<td class="wide"><div class="bar">{bars}</div></td>'
-        f"<td>{duration(rank.step_seconds)}</td></tr>"
+        f"<td>{duration(rank.step_seconds)}{_throttled(rank)}</td></tr>"
     )
+
+
+def _throttled(rank: RankTelemetry) -> str:
+    """Return that the rank's container has used its CPU limit up, if it has noticeably."""
+    share_of_time = rank.throttled_share or 0.0
+    return f", throttled {share_of_time:.0%} of the time" if share_of_time >= _NOTEWORTHY else ""
 
 
 def _hour(points: Sequence[Point], now: float) -> str:
