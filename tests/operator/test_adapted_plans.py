@@ -180,3 +180,13 @@ def test_the_record_changes_only_when_something_is_decided():
         job.run(1)
         records.append(record(job.it.progress)["record"])
     assert len(set(records)) <= 6
+
+
+def test_a_job_is_looked_at_again_when_something_may_be_decided_and_not_later():
+    job = Training()
+    while not job.it.progress.adaptation or not job.it.progress.adaptation.candidate:
+        job.run(1)
+    since = job.it.progress.adaptation.candidate_since
+    assert job.it.said[-1].again <= ADAPTATION["intervalSeconds"] - (job.it.now - 1 - since)
+    job.run(120)
+    assert job.it.said[-1].again == job.it.world().pace.steady

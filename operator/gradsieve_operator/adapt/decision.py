@@ -12,6 +12,7 @@ from gradsieve_operator.adapt.plans import Asked, Plan, choices
 from gradsieve_operator.adapt.window import Window
 
 _STALE_SECONDS: Final = 60.0
+_SAMPLE_SECONDS: Final = 2.0
 _QUIET: Final = 8
 """Cool-downs without a change after which the next change begins with a short one again."""
 
@@ -36,12 +37,14 @@ class Hold:
         message: the same in a sentence, which does not change from look to look.
         memory: what is remembered now.
         settled: whether it stays because nothing better is known, not because something is in the way.
+        again: seconds after which something may be decided; None if that is not known.
     """
 
     reason: str
     message: str
     memory: Memory
     settled: bool = False
+    again: float | None = None
 
 
 def plan_in_force(asked: Asked, memory: Memory) -> Plan:
@@ -76,11 +79,12 @@ def adapt(window: Window | None, asked: Asked, memory: Memory, now: float) -> Ch
     doubt = _doubt(window, asked)
     if window is None or doubt is not None:
         reason, message = doubt or ("NoTelemetry", "")
-        return Hold(reason, message, memory)
+        missing = asked.adaptation.min_samples - window.samples if window is not None else 0
+        return Hold(reason, message, memory, again=_SAMPLE_SECONDS * missing if missing > 0 else None)
     cooldown = asked.adaptation.cooldown * 2**memory.doublings
     if memory.since and now < memory.since + cooldown:
         message = f"nothing changes within {cooldown} s of the last change"
-        return Hold("CoolDown", message, _without_candidate(memory))
+        return Hold("CoolDown", message, _without_candidate(memory), again=memory.since + cooldown - now)
     plan = plan_in_force(asked, memory)
     if memory.trial is not None:
         undone = _judged(window, plan, memory, now)
@@ -134,7 +138,8 @@ def _candidate(window: Window, asked: Asked, plan: Plan, memory: Memory, now: fl
         memory = replace(memory, candidate=name, candidate_since=now)
     if now - memory.candidate_since < settings.interval:
         message = f"a change of the plan must look worth it for {settings.interval} s"
-        return Hold("Confirming", message, memory)
+        again = memory.candidate_since + settings.interval - now
+        return Hold("Confirming", message, memory, again=again)
     expected = times[plan] / times[target] - 1
     seconds = window.step / efficiency(plan, window.work)
     trial = Trial(seconds, expected, expected / 2 if quick else expected - margin)

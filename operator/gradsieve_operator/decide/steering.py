@@ -70,6 +70,8 @@ def steer(world: World) -> Decision:
     if knows:
         actions.extend(delete(pod, world) for pod in leaving)
     again = next_call(world, progress) if knows else world.pace.starting
+    if held is not None and held.again is not None:
+        again = min(again, max(held.again, world.pace.expecting))
     word = hindrance(world)
     if word is None and leaving and world.silence:
         names = ", ".join(pod.name for pod in leaving)

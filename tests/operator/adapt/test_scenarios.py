@@ -5,7 +5,7 @@ import itertools
 import pytest
 from measured_job import MeasuredJob, even, throttled
 
-from gradsieve_operator.adapt import Asked, Plan
+from gradsieve_operator.adapt import Asked, Change, Plan, adapt
 from gradsieve_operator.spec import Adaptation
 
 ADAPTATION = Adaptation(enabled=True, interval=30, cooldown=120)
@@ -157,3 +157,21 @@ def test_a_program_that_only_trains_in_step_does_so_however_uneven_its_ranks():
 def test_a_job_that_leaves_nothing_to_choose_is_told_what_is_missing(limits, reason):
     job = MeasuredJob(asks(choose=False, **limits), even(), link=lambda _: 50.0).run(300)
     assert (job.changes, job.holds[-1].reason, job.holds[-1].settled) == ([], reason, False)
+
+
+@pytest.mark.parametrize("reason", ["Confirming", "CoolDown"])
+def test_who_has_to_wait_is_told_until_when(reason):
+    job = MeasuredJob(asks(), throttled(4, since=BEGAN + 300))
+    while not (job.holds and job.holds[-1].reason == reason):
+        job.run(2)
+    window, memory = job.window(), job.memory
+    hold = adapt(window, job.asked, memory, job.now)
+    before, then = (adapt(window, job.asked, memory, job.now + hold.again + late) for late in (-0.1, 0.0))
+    assert (hold.reason, before.reason) == (reason, reason)
+    assert isinstance(then, Change) or then.reason != reason
+
+
+def test_who_waits_for_samples_is_told_when_they_will_have_come():
+    job = MeasuredJob(asks(), even()).run(4)
+    hold = adapt(job.window(), job.asked, job.memory, job.now)
+    assert (hold.reason, hold.again) == ("TooFewSamples", 2.0 * (ADAPTATION.min_samples - 2))
