@@ -126,6 +126,15 @@ def test_samples_of_local_steps_say_what_a_step_costs(reporter):
     assert 0 < sample["wireBytesPerStep"] < sample["denseBytesPerStep"]
 
 
+def test_samples_say_what_the_link_is_worth(reporter):
+    follow(reporter, {}, steps=20)
+    sample = reporter.sample
+    assert sample["bytesPerSecond"] > 0
+    assert 0 < sample["startUpSeconds"] < 5
+    assert sample["receivedBytesPerStep"] > 0
+    assert 0 <= sample["selectSeconds"] < sample["stepSeconds"]
+
+
 SERVER = {"parameter_server": True}
 
 
