@@ -116,10 +116,14 @@ class NodeMetrics:
 
     async def _ask(self, session: aiohttp.ClientSession, query: str) -> Mapping[str, float]:
         async with session.get(self._url, params={"query": query}, allow_redirects=False) as answer:
-            body = await answer.content.read(_MOST_BYTES)
-            if answer.status != 200 or not answer.content.at_eof():
-                raise OperatorError(f"status {answer.status}, {len(body)} bytes or more")
-        return values_by_node(body)
+            if answer.status != 200:
+                raise OperatorError(f"status {answer.status}")
+            body = bytearray()
+            async for part in answer.content.iter_any():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    raise OperatorError(f"the answer has more than {_MOST_BYTES} bytes")
+        return values_by_node(bytes(body))
 
 
 def values_by_node(body: bytes) -> Mapping[str, float]:

@@ -127,6 +127,11 @@ async def test_nobody_at_that_address_is_no_error():
     assert found.words() == {}
 
 
+async def test_a_cluster_of_thousands_of_nodes_is_read_whole():
+    found = await answers(vector(*((f"node-{number:05}.example.com", "90") for number in range(10_000))))
+    assert len(found.words()) == 10_000
+
+
 async def test_values_that_are_no_numbers_are_left_out():
     found = await answers(
         vector(("nan", "NaN"), ("inf", "+Inf"), ("hot", "90"), ("", "99"), ("x" * 300, "99"))
