@@ -28,6 +28,7 @@ class MeasuredJob:
         hidden: part of a step's work behind which exchanging hides.
         costs: mode -> factor to the times of steps under it, for modes that do not keep their promise.
         noise: factor to what is measured, as a function of the time.
+        lag: seconds from a change of the mode until steps are those of the new one.
         probes: whether ranks time their link, and so tell start-up times from bandwidth.
     """
 
@@ -38,12 +39,13 @@ class MeasuredJob:
     hidden: float = 0.0
     costs: dict[str, float] = field(default_factory=dict)
     noise: Callable[[float], float] = lambda now: 1.0
+    lag: float = 0.0
     probes: bool = False
     now: float = 1000.0
     memory: Memory = field(default_factory=Memory)
     changes: list[tuple[float, Plan, str]] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
-    _samples: list[tuple[list[float], float]] = field(default_factory=list)
+    _samples: list[tuple[list[float], float, float]] = field(default_factory=list)
     _since_look: float = 0.0
 
     @property
@@ -66,7 +68,12 @@ class MeasuredJob:
         entries = (self.plan.density_permille or 1000) / 1000
         exchange = max(self.start_up + self.link(self.now) * entries - self.hidden * min(work), 0.0)
         noise = self.noise(self.now)
-        self._samples.append(([each * noise for each in work], exchange * noise))
+        mode = self.plan.mode
+        if self.changes and self.now < self.changes[-1][0] + self.lag:
+            mode = self.changes[-2][1].mode if len(self.changes) > 1 else self.asked.plan.mode
+        noisy = [each * noise for each in work]
+        computing = self._computing(mode, noisy) * self.costs.get(mode, 1.0)
+        self._samples.append((noisy, exchange * noise, computing))
         del self._samples[:-KEPT]
 
     def _look(self) -> None:
@@ -86,11 +93,8 @@ class MeasuredJob:
         if not self._samples:
             return None
         local = self.plan.local_steps or 1
-        steps = [
-            self._computing(work) * self.costs.get(self.plan.mode, 1.0) + exchange / local
-            for work, exchange in self._samples
-        ]
-        means = [statistics.fmean(rank) for rank in zip(*(work for work, _ in self._samples), strict=True)]
+        steps = [computing + exchange / local for _, exchange, computing in self._samples]
+        means = [statistics.fmean(rank) for rank in zip(*(work for work, *_ in self._samples), strict=True)]
         median = statistics.median(means)
         return Window(
             generation=self.asked.generation,
@@ -99,25 +103,26 @@ class MeasuredJob:
             age=1.0,
             step=statistics.fmean(steps),
             deviation=statistics.pstdev(steps),
-            delay=statistics.fmean(exchange / local for _, exchange in self._samples),
+            delay=statistics.fmean(exchange / local for _, exchange, _ in self._samples),
             work=Work(
                 harmonic=statistics.harmonic_mean(means),
                 paced=statistics.harmonic_mean([max(each, median) for each in means]),
                 slowest=max(means),
-                peak=statistics.fmean(max(work) for work, _ in self._samples),
+                peak=statistics.fmean(max(work) for work, *_ in self._samples),
             ),
             host=f"host-{means.index(max(means))}",
+            recent=statistics.median(steps[len(steps) // 2 :]),
             bandwidth_seconds=self._bandwidth_seconds() if self.probes else None,
         )
 
     def _bandwidth_seconds(self) -> float:
         return self.link(self.now) * (self.plan.density_permille or 1000) / 1000
 
-    def _computing(self, work: list[float]) -> float:
+    def _computing(self, mode: str, work: list[float]) -> float:
         """Return a step's seconds without its exchange, for one sample."""
-        if self.plan.mode == "Balanced":
+        if mode == "Balanced":
             return len(work) / math.fsum(1 / each for each in work)
-        if self.plan.mode == "Adaptive":
+        if mode == "Adaptive":
             pace = statistics.median(work)
             return len(work) / math.fsum(1 / max(each, pace) for each in work)
         return max(work)

@@ -103,6 +103,7 @@ class Window:
             "ranks": len(work),
             "stepSeconds": statistics.fmean(steps),
             "stepDeviation": statistics.pstdev(steps),
+            "recentStepSeconds": statistics.median(steps[len(steps) // 2 :]),
             "waitSeconds": statistics.fmean(sample.wait for sample in samples),
             "delaySeconds": statistics.fmean(min(sample.waits) for sample in samples),
             "work": {

@@ -58,7 +58,8 @@ def adapt(window: Window | None, asked: Asked, memory: Memory, now: float) -> Ch
     1. Another wish of the author's begins anew with what is asked for.
     2. Nothing is concluded from a window that is missing, absurd, of another plan, too short or too old.
     3. Until its cool-down is over, a plan stays. Then a change that was made shortly before is judged by what
-       it has gained; it is taken back if that is less than half of what was expected.
+       it has gained, in the later half of its samples; it is taken back if that is less than half of what was
+       expected.
     4. Of all plans that come close to the shortest expected time to a loss, the one that is preferred
        otherwise (in step, many entries) is the candidate. It must gain more than hysteresis and noise, or be
        preferred to the present one.
@@ -113,7 +114,8 @@ def _doubt(window: Window | None, asked: Asked) -> tuple[str, str] | None:
 def _judged(window: Window, plan: Plan, memory: Memory, now: float) -> Change | None:
     """Return the change back to the plan before, if the present one has not proved itself."""
     assert memory.trial is not None
-    gain = memory.trial.seconds / (window.step / efficiency(plan, window.work)) - 1
+    step = window.step if window.recent is None else window.recent
+    gain = memory.trial.seconds / (step / efficiency(plan, window.work)) - 1
     if gain >= memory.trial.least or memory.left is None:
         return None
     evidence = wording.disproved(plan, memory.trial.expected, gain)

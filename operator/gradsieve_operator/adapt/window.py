@@ -51,6 +51,8 @@ class Window:
         work: of the ranks.
         host: of the rank that is slowest on the average; empty when nobody says.
         throttled: part of the time in which that rank's container had used up its CPU limit.
+        recent: median step of the later half of the samples; None if nobody says. A plan's first steps may not
+            be what it makes of later ones: shares change some steps after the mode.
         bandwidth_seconds: that what a step receives would take if nothing else delayed it; None when the link
             was not measured.
         trouble: what the cluster knows of its node; empty for nothing. It explains, and decides nothing.
@@ -68,6 +70,7 @@ class Window:
     throttled: float = 0.0
     trouble: str = ""
     bandwidth_seconds: float | None = None
+    recent: float | None = None
 
     @property
     def noise(self) -> float:
@@ -120,7 +123,15 @@ def read_window(found: Mapping[str, Any], age: float) -> Window:
         host=fields.name("slowestHost", LABEL_VALUE, MAX_LABEL_VALUE) or "",
         throttled=_throttled(fields),
         bandwidth_seconds=_bandwidth_seconds(fields),
+        recent=_recent(fields),
     )
+
+
+def _recent(fields: Fields) -> float | None:
+    """Return what later steps took; None of an image of an earlier version."""
+    value: Any = fields.values.get("recentStepSeconds")
+    sound = type(value) in (int, float) and _SHORTEST <= value <= _LONGEST
+    return float(value) if sound else None
 
 
 def _bandwidth_seconds(fields: Fields) -> float | None:

@@ -45,6 +45,13 @@ def test_ranks_that_are_always_slow_differ_from_ranks_that_are_slow_in_turns():
     assert always["harmonic"] == pytest.approx(4 / (3 / 0.1 + 1 / 0.3))
 
 
+def test_later_steps_tell_what_a_plan_has_come_to():
+    steps = [0.5, 0.5, 0.5, 0.5, 0.2, 0.2, 9.0, 0.2]
+    found = filled(*[sample([0.1, 0.1], step=step) for step in steps])
+    assert found["recentStepSeconds"] == pytest.approx(0.2)
+    assert found["stepSeconds"] > 1
+
+
 def test_what_the_rank_that_waits_least_waits_for_is_the_exchange():
     found = filled(*[sample([0.1, 0.1, 0.3], [0.25, 0.24, 0.04], step=0.35)] * 3)
     assert found["delaySeconds"] == pytest.approx(0.04)

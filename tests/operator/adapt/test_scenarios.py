@@ -1,5 +1,6 @@
 """What is decided for jobs as they happen, minute by minute, on a clock that the tests move."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -44,6 +45,13 @@ def test_a_rank_that_stays_slow_gets_a_smaller_share_where_shares_may_change():
 def test_a_rank_that_stays_slow_is_not_waited_for_where_shares_may_not_change():
     job = MeasuredJob(asks(modes=("Synchronous", "Adaptive")), throttled(4, since=BEGAN + 300)).run(600)
     assert plans(job) == [("Adaptive", 50, "SlowTail")]
+
+
+def test_a_change_is_not_taken_back_because_it_took_some_steps_to_come_into_force():
+    quick = dataclasses.replace(ADAPTATION, interval=15, cooldown=20, min_samples=5)
+    wish = dataclasses.replace(asks(), adaptation=quick)
+    job = MeasuredJob(wish, throttled(4, since=BEGAN + 300), lag=9.0).run(900)
+    assert plans(job) == [("Balanced", 50, "SlowTail")]
 
 
 def test_ranks_train_in_step_again_soon_after_the_slow_one_has_recovered():
