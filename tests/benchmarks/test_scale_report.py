@@ -1,5 +1,7 @@
 """What the scale benchmark makes of what it has seen."""
 
+import dataclasses
+
 import pytest
 from scale.audited import Request
 from scale.report import Facts, details, row
@@ -46,6 +48,7 @@ def facts(**changed):
         "peaks": {"operator-1": 150.0},
         "planned": {"gang_seconds": 0.01, "queue_seconds": 0.1},
         "processors": {},
+        "modes": {"Balanced": 3},
     }
     return Facts(**{**seen, **changed})
 
@@ -73,3 +76,10 @@ def test_taking_a_change_back_does_not_count_for_latency():
 def test_a_failover_lasts_from_the_expiry_to_the_first_child():
     assert row(facts())["failover_seconds"] == 1.5
     assert row(facts(requests=[request(1.0, "life-0000")]))["failover_seconds"] is None
+
+
+def test_a_row_of_adapted_jobs_says_so_and_plans_are_counted_by_mode():
+    adapted = dataclasses.replace(facts().sizes, adapted=True)
+    assert row(facts(sizes=adapted))["adapted"] is True
+    assert "adapted" not in row(facts())
+    assert details(facts())["plans_by_mode"] == {"Balanced": 3}
