@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import statistics
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -15,10 +14,10 @@ from gradsieve.policies import Steering
 from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.cpu_throttling import CpuThrottling
 from gradsieve_hvd.control.link_probe import LinkProbe
-from gradsieve_hvd.control.plan import MODES, NO_PLAN, Plan
-from gradsieve_hvd.control.reported import reported_loss
+from gradsieve_hvd.control.plan import NO_PLAN, Plan
 from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
 from gradsieve_hvd.control.reporter_clock import StepClock
+from gradsieve_hvd.control.telemetry_sample import common_modes, telemetry_sample
 from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.transport.messages import Messages, Replies
 
@@ -143,6 +142,7 @@ class PlanExchange:
                 "wait": wait,
                 "select": 0.0,
                 "throttled": None,
+                "received": 0,
                 "bytes": done.wire_bytes,
                 "dense": done.gradient_bytes,
                 "density": done.density,
@@ -224,11 +224,16 @@ class PlanExchange:
         self._messages.tell(content, f"{self._name}.probe").wait()
         return time.monotonic() - began
 
+    def _sample(self, step: int, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        assert self._reporter is not None, "on rank 0"
+        committed = self._reporter.committed_step
+        return telemetry_sample(step, parts, self.plan.generation, self._link, committed)
+
     def _read_plan(self, step: int, parts: list[dict[str, Any]]) -> None:
         new = Plan.read(parts[0]["plan"])
         if new.generation <= max(self.plan.generation, self._refused):
             return
-        modes = _common_modes(parts)
+        modes = common_modes(parts)
         if new.mode is not None and new.mode not in modes:
             self._refused = new.generation
             if self._reporter is not None:
@@ -241,75 +246,6 @@ class PlanExchange:
         self._steering.plan = new.densities
         _say(f"rank {self._messages.rank}: {new} from step {step} on")
 
-    def _sample(self, step: int, parts: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the telemetry; the fields are documented in docs/telemetry.md."""
-        assert self._reporter is not None
-        sample = {
-            "generation": int(os.environ.get(contract.JOB_GENERATION) or 0),
-            "step": step,
-            "stepSeconds": statistics.fmean(part["seconds"] for part in parts),
-            "waitSeconds": statistics.fmean(part["wait"] for part in parts),
-            **_with_selecting(parts),
-            "wireBytesPerStep": round(statistics.fmean(part["bytes"] for part in parts)),
-            **self._measured_link(parts),
-            "denseBytesPerStep": round(statistics.fmean(part["dense"] for part in parts)),
-            "densityPermille": round(1000 * statistics.fmean(part["density"] for part in parts), 3),
-            "appliedPlanGeneration": self.plan.generation,
-            "ranks": [
-                {
-                    "rank": rank,
-                    "host": part["host"],
-                    "stepSeconds": max(part["seconds"] - part["wait"], 0.0),
-                    "waitSeconds": part["wait"],
-                    **_with_equal_share(part),
-                    **_with_throttling(part),
-                }
-                for rank, part in enumerate(parts)
-            ],
-            "time": time.time(),
-        }
-        names = {ours: name for name, ours in MODES.items()}
-        if modes := [names[mode] for mode in _common_modes(parts)]:
-            sample |= {"mode": modes[0], "modes": modes}
-        if (loss := reported_loss()) is not None:
-            sample["loss"] = loss
-        if self._reporter.committed_step is not None:
-            sample["committedStep"] = self._reporter.committed_step
-        return sample
-
-    def _measured_link(self, parts: Sequence[dict[str, Any]]) -> dict[str, float]:
-        """Return what a step receives and the link is worth; nothing before it was probed."""
-        if not self._link.bytes_per_second:
-            return {}
-        return {
-            "receivedBytesPerStep": round(statistics.fmean(part["received"] for part in parts)),
-            "startUpSeconds": self._link.start_up,
-            "bytesPerSecond": round(self._link.bytes_per_second),
-        }
-
-
-def _with_throttling(part: dict[str, Any]) -> dict[str, float]:
-    return {} if part["throttled"] is None else {"throttledShare": part["throttled"]}
-
-
-def _common_modes(parts: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the modes that all ranks can change to, the present one first."""
-    return [mode for mode in parts[0]["modes"] if all(mode in part["modes"] for part in parts)]
-
-
-def _with_selecting(parts: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return what selecting takes; nothing in modes whose rounds or servers do not tell it apart."""
-    seconds = statistics.fmean(part["select"] for part in parts)
-    return {"selectSeconds": seconds} if seconds else {}
-
 
 def _say(message: str) -> None:
     print(f"gradsieve: {message}", file=sys.stderr, flush=True)
-
-
-def _with_equal_share(part: dict[str, Any]) -> dict[str, float]:
-    """Return a rank's work with an equal share of the batch; nothing if it has that."""
-    if part["share"] == 1.0:
-        return {}
-    work = max(part["seconds"] - part["wait"], 0.0)
-    return {"equalShareSeconds": max(work + part["computing"] * (1 / part["share"] - 1), 0.0)}

@@ -51,8 +51,8 @@ class Window:
         work: of the ranks.
         host: of the rank that is slowest on the average; empty when nobody says.
         throttled: part of the time in which that rank's container had used up its CPU limit.
-        recent: median step of the later half of the samples; None if nobody says. A plan's first steps may not
-            be what it makes of later ones: shares change some steps after the mode.
+        recent: median step of the later half of the samples; None if nobody says. A plan's first steps may
+            not be what it makes of later ones: shares change some steps after the mode.
         bandwidth_seconds: that what a step receives would take if nothing else delayed it; None when the link
             was not measured.
         trouble: what the cluster knows of its node; empty for nothing. It explains, and decides nothing.

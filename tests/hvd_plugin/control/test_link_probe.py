@@ -45,11 +45,13 @@ def test_what_is_found_is_what_the_link_is(ranks, start_up, rate):
 
 
 @given(RANKS, START_UP, RATE)
-def test_probing_takes_at_most_a_fiftieth_of_the_time(ranks, start_up, rate):
+def test_probing_takes_at_most_a_hundredth_of_the_time(ranks, start_up, rate):
     link = Link(ranks, start_up, rate).train(30)
     before, probed = link.now, link.probed
     link.train(600)
-    assert link.probed - probed <= 0.02 * (link.now - before)
+    # But for the last one, whose pause has not passed yet.
+    last = 3 * start_up + link.others * link.sizes[-1] / rate
+    assert link.probed - probed - last <= 0.01 * (link.now - before)
 
 
 @given(RANKS, START_UP, st.floats(1e6, 1e9), st.sampled_from([0.02, 50.0]))

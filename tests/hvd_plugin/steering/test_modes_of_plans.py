@@ -124,6 +124,8 @@ def test_samples_of_local_steps_say_what_a_step_costs(reporter):
     assert sample["step"] in range(17, 26)
     assert 0 < sample["waitSeconds"] < sample["stepSeconds"]
     assert 0 < sample["wireBytesPerStep"] < sample["denseBytesPerStep"]
+    # What local rounds receive is not told; no bytes would mean that a higher density costs nothing.
+    assert "receivedBytesPerStep" not in sample
 
 
 def test_samples_say_what_the_link_is_worth(reporter):
@@ -163,6 +165,7 @@ def test_ranks_that_step_at_their_own_pace_follow_plans_and_report(reporter, mon
     assert all(each["stepSeconds"] > 0 for each in served["ranks"])
     assert last["BoundedStaleness", 2]["densityPermille"] < served["densityPermille"]
     assert served["wireBytesPerStep"] > 0
+    assert "receivedBytesPerStep" not in served
     steps = [each["step"] for each in reporter.samples if each]
     assert steps == sorted(steps)
 

@@ -211,10 +211,7 @@ def _described(row: Row, applied: str) -> str:
 
 def _show_modes(rows: list[dict[str, Any]], slow: Sequence[str]) -> None:
     among = f"ranks of which {', '.join(slow)}" if slow else "even ranks"
-    table = Table(title=f"Parallel modes among {among}", box=box.SIMPLE_HEAD)
-    table.add_column("mode", no_wrap=True)
-    for name in ("step, ms", "efficiency", "time to a loss"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(f"Parallel modes among {among}", "mode", "step, ms", "efficiency", "time to a loss")
     for row in sorted(rows, key=lambda row: row["times_synchronous"]):
         table.add_row(
             row["mode"],
@@ -222,8 +219,7 @@ def _show_modes(rows: list[dict[str, Any]], slow: Sequence[str]) -> None:
             f"{row['efficiency']:.2f}",
             f"{row['times_synchronous']:.2f}",
         )
-    console = Console()
-    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(table)
+    _print(table)
     click.echo(
         "A time to a loss is that of synchronous training times what is shown; efficiencies are those of"
     )
@@ -233,10 +229,8 @@ def _show_modes(rows: list[dict[str, Any]], slow: Sequence[str]) -> None:
 
 
 def _show(title: str, rows: list[Row]) -> None:
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    table.add_column("path", no_wrap=True)
-    for name in ("step, ms", "waiting, ms", "selecting etc., ms", "sent, kB", "times dense"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ("step, ms", "waiting, ms", "selecting etc., ms", "sent, kB", "times dense")
+    table = _table(title, "path", *names)
     for row in sorted(rows, key=lambda row: row["step_seconds"]):
         table.add_row(
             row["path"],
@@ -246,5 +240,17 @@ def _show(title: str, rows: list[Row]) -> None:
             f"{row['wire_bytes'] / _KILO:,.0f}",
             f"{row['times_dense']:.1f}",
         )
+    _print(table)
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _print(table: Table) -> None:
     console = Console()
     (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(table)

@@ -1,0 +1,93 @@
+"""What rank 0 makes of the parts that all ranks have told: a telemetry sample, see docs/telemetry.md."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from gradsieve_hvd.control import contract
+from gradsieve_hvd.control.link_probe import LinkProbe
+from gradsieve_hvd.control.plan import MODES
+from gradsieve_hvd.control.reported import reported_loss
+
+Part = dict[str, Any]
+"""One rank's part of a message, see `gradsieve_hvd.control.plan_exchange`."""
+
+
+def telemetry_sample(
+    step: int, parts: Sequence[Part], plan: int, link: LinkProbe, committed: int | None
+) -> dict[str, Any]:
+    """Return the fields of a sample.
+
+    Args:
+        step: steps taken.
+        parts: of all ranks, by rank.
+        plan: generation of the one that they follow.
+        link: what probes have told.
+        committed: newest step of a TrainingState; None without one.
+    """
+    sample = {
+        "generation": int(os.environ.get(contract.JOB_GENERATION) or 0),
+        "step": step,
+        "stepSeconds": _mean(parts, "seconds"),
+        "waitSeconds": _mean(parts, "wait"),
+        **_selecting(parts),
+        "wireBytesPerStep": round(_mean(parts, "bytes")),
+        **_measured_link(parts, link),
+        "denseBytesPerStep": round(_mean(parts, "dense")),
+        "densityPermille": round(1000 * _mean(parts, "density"), 3),
+        "appliedPlanGeneration": plan,
+        "ranks": [{"rank": rank, **_times(part)} for rank, part in enumerate(parts)],
+        "time": time.time(),
+    }
+    names = {ours: name for name, ours in MODES.items()}
+    if modes := [names[mode] for mode in common_modes(parts)]:
+        sample |= {"mode": modes[0], "modes": modes}
+    if (loss := reported_loss()) is not None:
+        sample["loss"] = loss
+    if committed is not None:
+        sample["committedStep"] = committed
+    return sample
+
+
+def common_modes(parts: Sequence[Part]) -> list[str]:
+    """Return the modes that all ranks can change to, the present one first."""
+    return [mode for mode in parts[0]["modes"] if all(mode in part["modes"] for part in parts)]
+
+
+def _mean(parts: Sequence[Part], name: str) -> float:
+    return statistics.fmean(part[name] for part in parts)
+
+
+def _selecting(parts: Sequence[Part]) -> dict[str, float]:
+    """Return what selecting takes; nothing in modes whose rounds or servers do not tell it apart."""
+    seconds = _mean(parts, "select")
+    return {"selectSeconds": seconds} if seconds else {}
+
+
+def _measured_link(parts: Sequence[Part], link: LinkProbe) -> dict[str, float]:
+    """Return what a step receives and the link is worth; nothing before it was probed, nor in modes that do
+    not tell what ranks receive: no bytes would mean that more of them cost nothing.
+    """
+    received = round(_mean(parts, "received"))
+    if not received or not link.bytes_per_second:
+        return {}
+    return {
+        "receivedBytesPerStep": received,
+        "startUpSeconds": link.start_up,
+        "bytesPerSecond": round(link.bytes_per_second),
+    }
+
+
+def _times(part: Part) -> dict[str, Any]:
+    """Return one rank's host and times; with another share of the batch, also its work with an equal one."""
+    work = max(part["seconds"] - part["wait"], 0.0)
+    times = {"host": part["host"], "stepSeconds": work, "waitSeconds": part["wait"]}
+    if part["share"] != 1.0:
+        times["equalShareSeconds"] = max(work + part["computing"] * (1 / part["share"] - 1), 0.0)
+    if part["throttled"] is not None:
+        times["throttledShare"] = part["throttled"]
+    return times
