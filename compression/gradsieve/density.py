@@ -18,6 +18,7 @@ def scaled(factor: float, number: int) -> Fraction:
     return Fraction(repr(float(factor))) * number
 
 
+@lru_cache(maxsize=4096)
 def entries_to_keep(density: float, elements: int) -> int:
     """Return k = ceil(density * elements): at least 1 for a tensor that has elements, 0 for one that has
     none.
@@ -33,6 +34,7 @@ def entries_per_group(density: float, group_elements: int) -> int:
     return min(group_elements, max(1, math.floor(scaled(density, group_elements))))
 
 
+@lru_cache(maxsize=4096)
 def accepted_counts(count: int, elements: int, band: tuple[float, float]) -> tuple[int, int]:
     """Return the fewest and the most entries that ``band`` (multiples of ``count``) accepts.
 

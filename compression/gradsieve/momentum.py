@@ -19,6 +19,7 @@ from gradsieve.accumulated import Accumulated
 from gradsieve.density import is_number
 from gradsieve.double_buffered import DoubleBuffered
 from gradsieve.errors import ConfigurationError
+from gradsieve.kernels import add_scaled
 from gradsieve.residual import ErrorFeedback
 from gradsieve.selection import Selection
 from gradsieve.sparse_gradient import SparseGradient
@@ -73,11 +74,11 @@ class Velocity(DoubleBuffered):
         """Return u = momentum * u + gradient * unscale ([N], flat), pending once ``update`` is called.
 
         The result is a buffer of this object, valid until the next ``advance``. ``gradient`` may have any
-        shape of N elements, any strides and floating-point dtype; it is not mutated.
+        shape of N elements, any strides and floating-point dtype; it is not mutated. Products and sum are
+        rounded one after the other.
         """
         self._open = False
-        self._pending.view(gradient.shape).copy_(gradient.detach())
-        return self._pending.mul_(unscale).add_(self._committed, alpha=self._momentum)
+        return add_scaled(self._committed, self._momentum, gradient.detach(), unscale, self._pending)
 
     def update(self, indices: Tensor | None = None) -> None:
         """Note what ``advance`` returned as the next velocity, zero at ``indices`` (int64 [K]), if given."""

@@ -12,8 +12,9 @@ from gradsieve.accumulated import Accumulated
 from gradsieve.kernels import numba_kernels
 from gradsieve.kernels.cpu import CpuSum
 from gradsieve.kernels.reference import ReferenceSum
+from gradsieve.kernels.scratch import as_flat
 
-__all__ = ["Kernel", "accumulate", "add_entries", "as_accumulated", "kernel_for"]
+__all__ = ["Kernel", "accumulate", "add_entries", "add_scaled", "as_accumulated", "kernel_for"]
 
 
 class Kernel(Protocol):
@@ -36,6 +37,21 @@ def add_entries(total: Tensor, indices: Tensor, values: Tensor, alpha: float = 1
         numba_kernels.add_at(total.numpy(), indices.numpy(), values.numpy(), alpha)
     else:
         total.index_add_(0, indices, values, alpha=alpha)
+
+
+def add_scaled(first: Tensor, factor: float, second: Tensor, scale: float, out: Tensor) -> Tensor:
+    """Return ``first * factor + second * scale``, made in ``out``; ``first`` and ``out`` are flat [N] of one
+    floating-point dtype.
+
+    ``second`` may have any shape, strides and floating-point dtype; only ``out`` is mutated. Products and sum
+    are rounded one after the other.
+    """
+    if out.is_cpu and out.dtype == torch.float32:
+        flat = as_flat(second, "gradient")
+        numba_kernels.add_scaled(first.numpy(), factor, flat.numpy(), scale, out.numpy())
+        return out
+    out.view(second.shape).copy_(second)
+    return out.mul_(scale).add_(first * factor)
 
 
 def accumulate(gradient: Tensor, scale: float, residual: Tensor, out: Tensor) -> Accumulated:

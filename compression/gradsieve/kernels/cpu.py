@@ -15,7 +15,7 @@ from gradsieve.kernels import groups, numba_kernels
 from gradsieve.kernels.lists import Lists, fill
 from gradsieve.kernels.magnitude import SIGN_OFF, fixed_point_mean, magnitude_of
 from gradsieve.kernels.parts import entry_spans, parallel_map, spans
-from gradsieve.kernels.scratch import borrow
+from gradsieve.kernels.scratch import as_flat
 from gradsieve.kernels.simd import LANES
 from gradsieve.selection import Selection
 
@@ -88,13 +88,8 @@ class CpuSum:
 
         Gradients that are not contiguous fp32 are copied first: one pass more.
         """
-        gradient = gradient.detach()
-        if gradient.dtype != torch.float32 or not gradient.is_contiguous():
-            flat = borrow(gradient.numel(), "gradient", gradient.device)
-            flat.view(gradient.shape).copy_(gradient)
-            gradient = flat
         lazy = cls(out)
-        lazy._terms = (gradient.view(-1).numpy(), scale, residual.numpy())
+        lazy._terms = (as_flat(gradient.detach(), "gradient").numpy(), scale, residual.numpy())
         return lazy
 
     @property

@@ -12,9 +12,10 @@ import math
 import struct
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from gradsieve.kernels import numba_kernels
 
 SIGN_OFF = 0x7FFFFFFF
 TOP = 1 << 31  # above every pattern
@@ -49,17 +50,24 @@ def fixed_point_mean(largest: int, elements: int, total_of: Callable[[float], in
 
 def largest_magnitude(values: torch.Tensor) -> float:
     """Return the largest magnitude among fp32 [K] on the CPU; 0 if there are none."""
-    numbers = values.numpy()  # torch's threads would go on spinning beside what comes next
-    return float(max(numbers.max(), -numbers.min())) if numbers.size else 0.0
+    return magnitude_of(_largest_bits(values))
 
 
 def all_finite(tensor: Tensor) -> bool:
     """Return whether no element of a floating-point tensor is NaN or infinite.
 
     NaN and infinity survive every sum, so a finite sum, one pass, is proof. Finite numbers can overflow in a
-    sum: only then is every element looked at. Of a selection on a CPU that is done without torch: its threads
-    would go on spinning afterwards, on the cores that ours need for what comes next.
+    sum: only then is every element looked at. Of less than two million elements on a CPU the largest pattern
+    tells.
     """
-    if tensor.is_cpu and tensor.dtype == torch.float32 and tensor.numel() < _MANY:
-        return bool(np.isfinite(tensor.detach().numpy()).all())
+    count = tensor.numel()
+    if count < _MANY and tensor.is_cpu and tensor.dtype == torch.float32 and tensor.is_contiguous():
+        return _largest_bits(tensor.detach().view(-1)) < _INFINITY
     return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
+
+
+def _largest_bits(values: Tensor) -> int:
+    """Return the largest pattern among fp32 [K] on the CPU, 0 if there are none; without torch, whose threads
+    would go on spinning beside what comes next.
+    """
+    return numba_kernels.largest_bits(values.numpy(), 0, values.numel())

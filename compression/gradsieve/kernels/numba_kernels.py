@@ -224,6 +224,13 @@ def lowest_bits(values: Array) -> int:
     return lowest
 
 
+@compiled(f"void({_F4}, float32, {_F4}, float32, {_F4})")
+def add_scaled(first: Array, factor: Number, second: Array, scale: Number, out: Array) -> None:
+    """Make ``out = first * factor + second * scale``."""
+    for index in range(out.size):
+        out[index] = np.float32(first[index] * factor) + np.float32(second[index] * scale)
+
+
 @compiled(f"int32({_F4}, int64, int64)")
 def largest_bits(numbers: Array, start: int, stop: int) -> int:
     """Return the largest pattern from ``start`` to ``stop``, 0 if there is none."""

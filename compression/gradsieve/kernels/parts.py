@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import TypeVar
 
@@ -27,19 +27,19 @@ def spans(elements: int, multiple_of: int = LANES) -> list[tuple[int, int]]:
 
     They start at multiples of ``multiple_of``; a part may be empty.
     """
-    return _spans(elements, multiple_of, _PER_PART)
+    return list(_spans(elements, multiple_of, _PER_PART, torch.get_num_threads()))
 
 
 def entry_spans(entries: int) -> list[slice]:
     """Return parts of a list of selected elements."""
-    return [slice(*part) for part in _spans(entries, 1, _ENTRIES_PER_PART)]
+    return [slice(*part) for part in _spans(entries, 1, _ENTRIES_PER_PART, torch.get_num_threads())]
 
 
-def _spans(count: int, multiple_of: int, least: int) -> list[tuple[int, int]]:
-    threads = torch.get_num_threads()
+@lru_cache(maxsize=4096)
+def _spans(count: int, multiple_of: int, least: int, threads: int) -> tuple[tuple[int, int], ...]:
     parts = 1 if threads == 1 else max(1, min(threads * _PARTS_PER_THREAD, count // least))
     cuts = [count * part // parts // multiple_of * multiple_of for part in range(parts)]
-    return list(pairwise([*cuts, count]))
+    return tuple(pairwise([*cuts, count]))
 
 
 def parallel_map(work: Callable[[_Part], _Result], parts: Sequence[_Part]) -> list[_Result]:

@@ -35,3 +35,14 @@ def borrow(elements: int, use: Use, device: torch.device) -> Tensor:
         buffer = torch.empty(elements, dtype=torch.float32, device=device)
         _buffers.by_use[use] = buffer
     return buffer[:elements]
+
+
+def as_flat(numbers: Tensor, use: Use) -> Tensor:
+    """Return a tensor of any shape, strides and floating-point dtype as fp32 [N], in row-major order: itself
+    if it is that already, else a copy in what `borrow` returns. It must not require a gradient.
+    """
+    if numbers.dtype == torch.float32 and numbers.is_contiguous():
+        return numbers.view(-1)
+    flat = borrow(numbers.numel(), use, numbers.device)
+    flat.view(numbers.shape).copy_(numbers)
+    return flat

@@ -82,7 +82,7 @@ class CompressedLayer:
         """
         self._policy.rollback()
         decision = self._policy.decide(step)
-        asked = dataclasses.replace(decision, measure=decision.measure or measure)
+        asked = dataclasses.replace(decision, measure=True) if measure else decision
         sent = self._compressor.select(gradient, asked, unscale=unscale)
         self.density = decision.density
         outcome = self._compressor.outcome
@@ -90,7 +90,8 @@ class CompressedLayer:
             if outcome.gain is not None:
                 selected = norm(sent.values) ** 2
                 self.energies = selected, selected / max(outcome.gain, _TINY) ** 2
-            self._policy.observe(outcome if decision.measure else dataclasses.replace(outcome, gain=None))
+            unasked = outcome.gain is not None and not decision.measure
+            self._policy.observe(dataclasses.replace(outcome, gain=None) if unasked else outcome)
         return sent
 
     def note_density(self, step: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .observer import SilentObserver, Submitted
 
@@ -32,29 +32,38 @@ class StepCounter(SilentObserver):
 
     def __init__(self) -> None:
         self.last = StepStatistics()
-        self._current = StepStatistics()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._payload_bytes = self._received_bytes = self._dense_bytes = 0
+        self._kept = self._elements = self._gradient_bytes = 0
 
     def submitted(self, gradient: Submitted) -> None:
         """Count what this rank sends of a gradient."""
-        now, payload = self._current, gradient.payload_bytes
-        dense = gradient.gradient_bytes if payload is None else 0
-        self._current = replace(
-            now,
-            payload_bytes=now.payload_bytes + (payload or 0),
-            dense_bytes=now.dense_bytes + dense,
-            kept=now.kept + gradient.kept,
-            elements=now.elements + gradient.elements,
-            gradient_bytes=now.gradient_bytes + gradient.gradient_bytes,
-        )
+        if gradient.payload_bytes is None:
+            self._dense_bytes += gradient.gradient_bytes
+        else:
+            self._payload_bytes += gradient.payload_bytes
+        self._kept += gradient.kept
+        self._elements += gradient.elements
+        self._gradient_bytes += gradient.gradient_bytes
 
     def arrived(self, name: str, size: int) -> None:  # noqa: ARG002 - see StepObserver
         """Count what all ranks sent of a compressed tensor."""
-        self._current = replace(self._current, received_bytes=self._current.received_bytes + size)
+        self._received_bytes += size
 
     def committed(self) -> None:
         """The optimizer has stepped."""
-        self.last, self._current = self._current, StepStatistics()
+        self.last = StepStatistics(
+            self._payload_bytes,
+            self._received_bytes,
+            self._dense_bytes,
+            self._kept,
+            self._elements,
+            self._gradient_bytes,
+        )
+        self._forget()
 
     def rolled_back(self) -> None:
         """The step was skipped: its bytes were sent, but it is not a step."""
-        self._current = StepStatistics()
+        self._forget()

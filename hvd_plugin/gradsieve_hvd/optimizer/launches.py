@@ -40,8 +40,7 @@ class Launches:
     def launch_full(self) -> None:
         """Launch buckets as long as they are full."""
         buckets = self._plan.buckets
-        while len(self._launched) < len(buckets) and buckets[len(self._launched)].full:
-            bucket = buckets[len(self._launched)]
+        while len(self._launched) < len(buckets) and (bucket := buckets[len(self._launched)]).full:
             if isinstance(bucket, DenseBucket):
                 bucket.joined = self._connection.joining.joined
             names = ", ".join(f"'{name}'" for name in list(bucket.sizes)[:3])

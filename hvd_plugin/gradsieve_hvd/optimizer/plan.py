@@ -72,6 +72,10 @@ class BucketPlan:
         """Return the bucket that a tensor travels in."""
         return self._bucket_of[name]
 
+    def fills(self, name: str) -> bool:
+        """Whether the bucket that a tensor travels in is full."""
+        return self._bucket_of[name].full
+
     @property
     def buckets(self) -> list[Bucket]:
         """All, in the order in which they leave."""

@@ -61,12 +61,9 @@ class RoundClock:
         """What of this round went into selecting and encoding so far, whatever the batch's size."""
         return self._selection + self._encoding
 
-    @contextmanager
-    def selecting(self) -> Iterator[None]:
-        """Within, entries are selected."""
-        began = self._clock()
-        yield
-        self._selection += self._clock() - began
+    def selected(self, seconds: float) -> None:
+        """So long it took to select the entries of a tensor."""
+        self._selection += seconds
 
     @contextmanager
     def encoding(self) -> Iterator[None]:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -176,11 +177,13 @@ class Synchronizer:
         self._plan.note_ready(name)
         if not isinstance(self.reducer.clipping, HeldClipping):
             self._put(name)
-            self._launches.launch_full()
+            if self._plan.fills(name):
+                self._launches.launch_full()
 
     def _put(self, name: str) -> None:
-        with self._clock.selecting():
-            self._gradients.put(name)
+        began = time.monotonic()
+        self._gradients.put(name)
+        self._clock.selected(time.monotonic() - began)
 
     def _begin_round(self) -> None:
         """1. If the sums of the last round were never applied, that step was skipped: roll it back.
@@ -195,7 +198,8 @@ class Synchronizer:
             self._skip()
         self._hooks.register()
         self.meet()
-        new = [(name, p) for name, p in self._hooks.reduced() if name not in self._plan.names]
+        known = self._plan.names
+        new = [(name, p) for name, p in self._hooks.reduced() if name not in known]
         self._plan.extend(expected_order(new))
         if self._momentum is not None:
             self._momentum.begin_round(1 if self.reducer.averages else self.reducer.messages.size)
