@@ -39,7 +39,7 @@ def join(synchronizer: Synchronizer, optimizer: torch.optim.Optimizer) -> int:
     try:
         while not _take_part_with_nothing(synchronizer):
             if joining.was_taken():
-                synchronizer.commit()
+                synchronizer.outcome.commit()
         reducer.skip()
         reducer.uneven = False
         last, state = joining.end(lambda: _common_state(synchronizer, optimizer))

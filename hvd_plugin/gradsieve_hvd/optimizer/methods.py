@@ -58,7 +58,7 @@ class DistributedMethods(torch.optim.Optimizer):
         refuse_closure((self, closure), {})
         if self.should_synchronize:
             self.synchronize()
-        with self.synchronizer.updating():
+        with self.synchronizer.outcome.updating():
             return super(type(self), self).step()
 
     def join(self) -> int:

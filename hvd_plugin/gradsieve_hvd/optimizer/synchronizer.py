@@ -4,14 +4,13 @@
 
     hook: ready ─► TensorReduction.select ─► bucket ─► exchange thread            [backward goes on]
     synchronize: the rest ─► wait ─► TensorReduction.end_sum ─► p.grad = mean
-    step: Reducer.before_update ─► the update ─► Reducer.commit
+    step: RoundOutcome.updating ─► the update ─► Reducer.commit
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.nn import Parameter
@@ -34,6 +33,7 @@ from .path_changes import PathChanges
 from .paths import Path
 from .plan import BucketPlan, expected_order
 from .round_clock import RoundClock
+from .round_outcome import RoundOutcome
 from .sampling import Balance, BatchCounter
 
 
@@ -63,7 +63,7 @@ class Synchronizer:
     named: all parameters. connection: as given. joining: who has joined. reducer: the step's state.
     agreement: on settings, and the plan. insight: what is known of rounds. in_round: whether gradients are
     being exchanged. batches: that rounds have used. balance: weighs gradients by samples; None if they are
-    not.
+    not. outcome: of the last round's sums.
     """
 
     def __init__(
@@ -116,6 +116,9 @@ class Synchronizer:
         self.batches = BatchCounter(self.reducer.messages.rank, self.reducer.messages.size)
         self.balance: Balance | None = None
         self.agreement.share = self._share
+        self.outcome = RoundOutcome(
+            self.reducer, self._gradients, momentum, self.joining, self.batches, self.agreement
+        )
 
     def _new_state(
         self, name: str, parameter: Parameter, config: CompressionConfig, policy: Policy
@@ -195,7 +198,7 @@ class Synchronizer:
             return
         self._gradients.begin_round()
         if self.reducer.unapplied:
-            self._skip()
+            self.outcome.skip()
         self._hooks.register()
         self.meet()
         known = self._plan.names
@@ -247,11 +250,6 @@ class Synchronizer:
             self._hooks.paused = False
             self._clock.started()
 
-    def _skip(self) -> None:
-        self.joining.tell(taken=False)
-        self.batches.gave_up()
-        self.reducer.skip()
-
     # -- synchronize --
 
     def synchronize(self) -> None:
@@ -293,33 +291,6 @@ class Synchronizer:
             self.reducer.rollback()
             raise
         self._end_round()
-
-    @contextmanager
-    def updating(self) -> Iterator[None]:
-        """Within, the optimizer applies what ``synchronize()`` left.
-
-        Raises:
-            ConfigurationError: a gradient was changed while it was exchanged.
-            NonFiniteGradient: on all ranks.
-            RankMismatch, ExchangeError: after the update; see `Reducer.commit`.
-        """
-        self._gradients.require_unchanged()
-        self.reducer.before_update()
-        with nullcontext() if self._momentum is None else self._momentum.suspended():
-            yield
-        self.commit()
-
-    def commit(self) -> None:
-        """The step was taken with what ``synchronize()`` left.
-
-        Raises:
-            RankMismatch, ExchangeError: see `Reducer.commit`.
-        """
-        if self.reducer.exchanged():
-            self.joining.tell(taken=True)
-            self.reducer.commit()
-            self.batches.applied()
-            self.agreement.after_step()
 
     def _end_round(self) -> None:
         self.in_round = False
