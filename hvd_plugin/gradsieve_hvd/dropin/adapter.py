@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from gradsieve import Steering, codec
-from gradsieve.errors import GradsieveError
+from gradsieve.errors import ConfigurationError, GradsieveError
 from gradsieve_hvd.control.plan import has_coordinator
 from gradsieve_hvd.engine.in_flight import InFlightCheck
 from gradsieve_hvd.engine.observer import SilentObserver
 from gradsieve_hvd.engine.parameters import ParameterState, Phase
 from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.settings import Settings
-from gradsieve_hvd.engine.supported import refuse_closure
+from gradsieve_hvd.engine.supported import NOT_SYNCHRONIZED, refuse_closure
 from gradsieve_hvd.engine.tensor_reduction import TensorReduction
 from gradsieve_hvd.engine.tensors import sparse_values
 from gradsieve_hvd.transport.horovod_allgather import Allgather, HorovodMessages, wait_for
@@ -211,12 +211,14 @@ class HorovodAdapter(SilentObserver):
            be exchanged may be a new one.
 
         Raises:
-            ConfigurationError: a closure, gradients changed in flight, added parameters that cannot be
-                exchanged.
+            ConfigurationError: a closure, ``synchronize()`` skipped while gradients are in flight, gradients
+                changed there, added parameters that cannot be exchanged.
             NonFiniteGradient: on all ranks, here rather than in ``decompress``: now all of Horovod's handles
                 are finished.
         """
         refuse_closure(arguments, keywords)
+        if self.open_contexts and horovod_internals.skips_synchronize(self.optimizer):
+            raise ConfigurationError(NOT_SYNCHRONIZED)
         self._in_flight.raise_if_any()
         if horovod_internals.adopt_added_parameters(self.optimizer) and self.reducer.unapplied:
             self.optimizer.synchronize()  # the user's own call came before Horovod knew of the new ones

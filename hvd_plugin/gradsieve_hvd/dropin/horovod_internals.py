@@ -127,13 +127,18 @@ def backward_reached(optimizer: Any, parameter: Parameter) -> bool:
     return bool(optimizer._allreduce_delay[parameter] < optimizer.backward_passes_per_step)
 
 
+def skips_synchronize(optimizer: Any) -> bool:
+    """Whether the caller is within ``skip_synchronize()``."""
+    return not optimizer._should_synchronize
+
+
 def will_synchronize(optimizer: Any) -> bool:
     """Whether, seen from a step pre-hook, ``step()`` is still going to exchange gradients before the update.
 
     ``step()`` runs the hooks twice: before its ``synchronize()``, and (as the optimizer that it derives from)
     after it. The second time ``step`` itself is among the callers.
     """
-    if not optimizer._should_synchronize:
+    if skips_synchronize(optimizer):
         return False
     step = inspect.unwrap(type(optimizer).step).__code__
     frame = sys._getframe(1)

@@ -41,7 +41,7 @@ class HeldClipping:
         clipping = GlobalClipping(self._bound, self._messages.size, averages=self._averages)
         unscale = 1.0 / self._settings.loss_scale()
         for name, gradient in gradients:
-            clipping.measure(gradient, name, unscale)
+            clipping.measure(gradient.detach(), name, unscale)
         clipping.agree(self._messages.tell(clipping.close_step(), f"clipping.{self.number}").wait())
         self._factor = clipping.factor_in_force()
 

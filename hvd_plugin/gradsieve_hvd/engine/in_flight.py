@@ -98,4 +98,6 @@ def _norm_of_part(gradient: Tensor) -> float:
     """The norm of some of its first rows; a view, whatever its strides."""
     rows = max(1, _PROBED * len(gradient) // gradient.numel()) if gradient.dim() and gradient.numel() else 1
     part = gradient.detach()[:rows] if gradient.dim() else gradient.detach()
-    return float(torch.linalg.vector_norm(part, dtype=torch.float32))
+    # In fp64 for a model that became one of fp64 after its first step.
+    dtype = torch.promote_types(part.dtype, torch.float32)
+    return float(torch.linalg.vector_norm(part, dtype=dtype))

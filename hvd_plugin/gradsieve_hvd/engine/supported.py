@@ -7,6 +7,11 @@ from typing import Any
 from gradsieve import CompressionConfig
 from gradsieve.errors import ConfigurationError
 
+NOT_SYNCHRONIZED = (
+    "step() within skip_synchronize() while gradients are exchanged: it would apply this rank's own. Call "
+    "optimizer.synchronize() before."
+)
+
 
 def require_no_double_momentum(optimizer: Any, config: CompressionConfig) -> None:
     """Refuse an optimizer with momentum under momentum correction.

@@ -14,13 +14,18 @@ from gradsieve.kernels.magnitude import all_finite
 _TRAINABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
+def is_known_dtype(dtype: torch.dtype) -> bool:
+    """Whether gradients of this type can be exchanged."""
+    return dtype in _TRAINABLE
+
+
 def require_known_dtype(name: str, dtype: torch.dtype) -> None:
     """Refuse parameters whose gradients cannot be exchanged without losing part of them.
 
     Raises:
         ConfigurationError: complex numbers, 8-bit floats.
     """
-    if dtype not in _TRAINABLE:
+    if not is_known_dtype(dtype):
         known = ", ".join(str(known) for known in _TRAINABLE)
         raise ConfigurationError(
             f"parameter '{name}' is {dtype}, which gradsieve cannot exchange: known are {known}. Keep a "
@@ -30,9 +35,11 @@ def require_known_dtype(name: str, dtype: torch.dtype) -> None:
 
 
 def own_memory(gradient: Tensor) -> None:
-    """Give a gradient whose elements share memory (made by ``expand``) memory of its own: it will be
-    written to.
+    """Give a gradient whose elements share memory (made by ``expand``) memory of its own, and take it out of
+    the graph of ``backward(create_graph=True)``: it will be written to.
     """
+    if gradient.requires_grad:
+        gradient.detach_()
     if any(stride == 0 and size > 1 for stride, size in zip(gradient.stride(), gradient.shape, strict=True)):
         gradient.set_(gradient.clone(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
 from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
 
 from gradsieve.config.base import is_positive
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.engine.tensors import is_known_dtype, require_known_dtype
 
 HOROVODS_MODULE = "horovod.torch.optimizer"
 """Of the classes of distributed optimizers, ours included."""
@@ -23,7 +25,8 @@ def named_from(
     """Return the optimizer's parameters with their names.
 
     Raises:
-        ConfigurationError: a name comes twice, or a parameter has none.
+        ConfigurationError: these are no names and parameters, a name comes twice, or a parameter has none or
+            no shape yet.
     """
     own = {
         parameter: f"parameter.{i}.{j}"
@@ -31,8 +34,8 @@ def named_from(
         for j, parameter in enumerate(group["params"])
     }
     if named_parameters is None:
-        return [(name, parameter) for parameter, name in own.items()]
-    given = list(named_parameters)
+        return _with_shapes([(name, parameter) for parameter, name in own.items()])
+    given = _pairs(named_parameters)
     names = [name for name, _ in given]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -44,15 +47,76 @@ def named_from(
             f"named_parameters: {len(missing)} of the optimizer's parameters have no name, the first of "
             f"shape {missing[0]}. Pass model.named_parameters() with every parameter of the optimizer."
         )
-    return [(name, parameter) for name, parameter in given if parameter in own]
+    return _with_shapes([(name, parameter) for name, parameter in given if parameter in own])
+
+
+def _pairs(given: Any) -> list[tuple[str, Parameter]]:
+    pairs = list(given) if isinstance(given, Iterable) and not isinstance(given, torch.nn.Module) else [given]
+    for each in pairs:
+        is_pair = isinstance(each, tuple | list) and len(each) == 2
+        if not (is_pair and isinstance(each[0], str) and isinstance(each[1], torch.Tensor)):
+            raise ConfigurationError(
+                f"named_parameters: expected pairs of a name and a parameter, found {type(each).__name__}. "
+                "Pass model.named_parameters()."
+            )
+    return pairs
+
+
+def _with_shapes(named: list[tuple[str, Parameter]]) -> list[tuple[str, Parameter]]:
+    lazy = next((name for name, parameter in named if is_lazy(parameter)), None)
+    if lazy is not None:
+        raise ConfigurationError(
+            f"parameter '{lazy}' has no shape yet, as it belongs to a lazy module. Call the model with "
+            "a batch before you make the optimizer."
+        )
+    return named
+
+
+def exchanged(named: list[tuple[str, Parameter]]) -> list[tuple[str, Parameter]]:
+    """Return the parameters that are exchanged, now or when they have thawed: all but frozen ones of a type
+    that cannot be, such as weights of 4 bits, which no optimizer updates.
+
+    Raises:
+        ConfigurationError: one of such a type is not frozen.
+    """
+    kept = [(name, p) for name, p in named if p.requires_grad or is_known_dtype(p.dtype)]
+    for name, parameter in kept:
+        require_known_dtype(name, parameter.dtype)
+    return kept
+
+
+def require_known_parameters(optimizer: torch.optim.Optimizer, known: Collection[Parameter]) -> None:
+    """Check that nobody has put parameters into an optimizer's groups by hand: they would be updated with
+    this rank's gradients.
+
+    Raises:
+        ConfigurationError: one is not among those that are ``known``.
+    """
+    for i, group in enumerate(optimizer.param_groups):
+        for j, parameter in enumerate(group["params"]):
+            if parameter.requires_grad and parameter not in known:
+                require_known_dtype(f"{i}.{j}", parameter.dtype)  # one that was frozen
+                raise ConfigurationError(
+                    f"param_groups[{i}]['params'][{j}], of shape {tuple(parameter.shape)}, was put there by "
+                    "hand, so its gradient is not exchanged, and ranks would part. Add parameters by "
+                    "optimizer.add_param_group(), or make the optimizer again."
+                )
 
 
 def require_plain(optimizer: torch.optim.Optimizer) -> None:
-    """Check that an optimizer is not distributed yet, by us or by Horovod.
+    """Check that an optimizer is one, and not distributed yet, by us or by Horovod.
 
     Raises:
-        ConfigurationError: it is.
+        ConfigurationError: it is not.
     """
+    if isinstance(optimizer, type) or not all(
+        hasattr(optimizer, name) for name in ("param_groups", "state", "step")
+    ):
+        found = optimizer.__name__ if isinstance(optimizer, type) else f"a {type(optimizer).__name__}"
+        raise ConfigurationError(
+            "DistributedOptimizer(...) takes an optimizer, such as torch.optim.SGD(model.parameters(), "
+            f"lr=0.1), and got {found}"
+        )
     if type(optimizer).__module__ == HOROVODS_MODULE:
         raise ConfigurationError(
             "the optimizer is distributed already: its gradients would be exchanged twice. Pass the plain "

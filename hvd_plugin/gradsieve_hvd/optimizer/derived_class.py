@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+
+from gradsieve.errors import ConfigurationError
 
 from .arguments import HOROVODS_MODULE
 
@@ -18,7 +20,21 @@ def with_methods(plain: type[torch.optim.Optimizer], methods: type, names: Colle
     the class below, rather than by one that would wait for all ranks.
     """
     own = {name: inspect.getattr_static(methods, name) for name in names}
-    return type(plain.__name__, (plain,), {**own, "__module__": HOROVODS_MODULE})
+    return type(
+        plain.__name__, (plain,), {**own, "__module__": HOROVODS_MODULE, "__reduce_ex__": _refuse_copies}
+    )
+
+
+def _refuse_copies(optimizer: torch.optim.Optimizer, protocol: object) -> NoReturn:  # noqa: ARG001
+    """Refuse to be copied or pickled: a copy would have no connection with the other ranks.
+
+    Raises:
+        ConfigurationError: always.
+    """
+    raise ConfigurationError(
+        "a distributed optimizer cannot be copied or pickled: it is connected with the other ranks. Save "
+        "optimizer.state_dict() and gradsieve_hvd.state_dict(optimizer) instead."
+    )
 
 
 def sharing_all_with(optimizer: torch.optim.Optimizer, derived: type, names: Collection[str]) -> Any:

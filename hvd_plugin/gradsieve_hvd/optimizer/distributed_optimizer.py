@@ -11,11 +11,11 @@ from torch.nn import Parameter
 from gradsieve_hvd.control.plan import has_coordinator
 from gradsieve_hvd.engine.compression_argument import settings_from
 from gradsieve_hvd.engine.settings import Settings
-from gradsieve_hvd.engine.tensors import require_known_dtype
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.choose import choose_transport
 
 from .arguments import (
+    exchanged,
     is_average,
     named_from,
     require_no_closure,
@@ -97,9 +97,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     require_plain(optimizer)
     require_no_closure(optimizer)
     require_passes(backward_passes_per_step)
-    named = named_from(optimizer, named_parameters)
-    for name, parameter in named:
-        require_known_dtype(name, parameter.dtype)
+    named = exchanged(named_from(optimizer, named_parameters))
     averages = is_average(op)
     require_predivide_factor(gradient_predivide_factor, averages=averages)
     request = Request(

@@ -10,9 +10,9 @@ import torch
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.choice.explanation import Explanation
-from gradsieve_hvd.engine.supported import refuse_closure
+from gradsieve_hvd.engine.supported import NOT_SYNCHRONIZED, refuse_closure
 
-from .arguments import require_passes
+from .arguments import require_known_parameters, require_passes
 from .derived_class import with_methods
 from .joined_rank import join
 from .sampling import BatchCounter
@@ -51,13 +51,17 @@ class DistributedMethods(torch.optim.Optimizer):
         """Synchronize, then make the update.
 
         Raises:
-            ConfigurationError: there is a closure.
+            ConfigurationError: there is a closure, ``synchronize()`` was skipped while gradients travel, or
+                there are parameters that nobody exchanges.
             NonFiniteGradient: on all ranks, if a gradient was not finite on one; nothing was changed.
             ExchangeError: a rank did not answer.
         """
         refuse_closure((self, closure), {})
+        require_known_parameters(self, set(self.synchronizer.named.values()))
         if self.should_synchronize:
             self.synchronize()
+        elif self.synchronizer.in_round:
+            raise ConfigurationError(NOT_SYNCHRONIZED)
         with self.synchronizer.outcome.updating():
             return super(type(self), self).step()
 
@@ -124,7 +128,8 @@ class DistributedMethods(torch.optim.Optimizer):
         if self.synchronizer.in_round:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(): the gradients are being exchanged."
+                "optimizer.synchronize(): the gradients are being exchanged. To give a step up on all ranks, "
+                "after an exception in backward(), call synchronize() and then zero_grad()."
             )
         super(type(self), self).zero_grad(set_to_none)
 

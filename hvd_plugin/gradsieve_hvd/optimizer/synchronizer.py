@@ -285,7 +285,9 @@ class Synchronizer:
             self.batches.took(self._hooks.passes)
             if self.balance is not None:
                 self.balance.end_step(self.connection.messages)
-        except BaseException:
+        except BaseException as error:
+            if self._launches.launched:
+                self.connection.break_off(error)
             self._clock.broken_off()
             self._end_round()
             self.reducer.rollback()

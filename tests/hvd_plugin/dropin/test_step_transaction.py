@@ -5,11 +5,14 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import pytest
 import torch
 from real_ranks import on_ranks
+from thread_ranks import plain_sgd
 from torch import nn
 from training import (
     assert_equal_on_all_ranks,
+    assert_same,
     distribute,
     laplace,
     loss_of,
@@ -20,6 +23,7 @@ from training import (
 )
 
 import gradsieve_hvd
+from gradsieve.errors import ConfigurationError
 
 
 def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -163,3 +167,29 @@ def test_gradients_set_by_hand_are_exchanged_at_every_step(hvd: Any) -> None:
         if step != 1:  # a step skipped by the user's own decision
             with optimizer.skip_synchronize():
                 optimizer.step()
+
+
+@on_ranks
+def test_what_has_not_been_synchronized_is_not_applied(hvd: Any) -> None:
+    model = perceptron()
+    optimizer = distribute(hvd, model, laplace())
+    loss_of(model, 0, hvd.rank()).backward()
+    before = weights(model)
+    with optimizer.skip_synchronize(), pytest.raises(ConfigurationError, match="apply this rank's own"):
+        optimizer.step()
+    assert_same(weights(model), before)
+    optimizer.step()
+    assert_equal_on_all_ranks(hvd, weights(model))
+
+
+@on_ranks
+def test_a_model_may_change_its_type_while_it_trains(hvd: Any) -> None:
+    for convert in (nn.Module.double, nn.Module.bfloat16):
+        model = perceptron()
+        optimizer = hvd.DistributedOptimizer(
+            plain_sgd(model), named_parameters=model.named_parameters(), compression=laplace()
+        )
+        train(hvd, model, optimizer, steps=1)
+        convert(model)
+        train(hvd, model, optimizer, steps=2, first=1)
+        assert_equal_on_all_ranks(hvd, weights(model))

@@ -9,6 +9,7 @@ from typing import Any
 from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.engine.supported import refuse_closure
 from gradsieve_hvd.optimizer import methods
+from gradsieve_hvd.optimizer.arguments import require_known_parameters
 from gradsieve_hvd.optimizer.methods import DistributedMethods
 from gradsieve_hvd.optimizer.stats import OptimizerStats
 
@@ -62,7 +63,7 @@ class AutoMethods(DistributedMethods):
         In a mode with a parameter server ranks step at their own pace; see `ServedMethods.step`.
 
         Raises:
-            ConfigurationError: there is a closure.
+            ConfigurationError: there is a closure, or there are parameters that nobody exchanges.
             NonFiniteGradient, RankMismatch, ExchangeError: on all ranks, at once or at the end of a round of
                 local steps; nothing was changed since the last weights that all ranks had in common.
         """
@@ -76,6 +77,7 @@ class AutoMethods(DistributedMethods):
             result = DistributedMethods.step(self, closure)
         else:
             refuse_closure((self, closure), {})
+            require_known_parameters(self, set(self.synchronizer.named.values()))
             self.mode_changes.meet()
             if rounds.begin_step():
                 result = super(type(self), self).step()

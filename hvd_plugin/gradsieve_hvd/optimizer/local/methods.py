@@ -9,7 +9,7 @@ import torch
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.choice.explanation import Explanation
-from gradsieve_hvd.optimizer.arguments import require_passes
+from gradsieve_hvd.optimizer.arguments import require_known_parameters, require_passes
 from gradsieve_hvd.optimizer.sampling import BatchCounter
 
 from .rounds import LocalRounds
@@ -28,9 +28,11 @@ class LocalMethods(torch.optim.Optimizer):
         """Make a local update with this rank's gradients; the last one of a round exchanges.
 
         Raises:
+            ConfigurationError: there are parameters that nobody exchanges.
             NonFiniteGradient, RankMismatch, ExchangeError: on all ranks at the end of a round; see
-            `LocalRounds.end_round`.
+                `LocalRounds.end_round`.
         """
+        require_known_parameters(self, {layer.parameter for layer in self.local_rounds.layers.values()})
         loss = None
         if self.local_rounds.begin_step(checks=closure is None):
             loss = super(type(self), self).step(closure)

@@ -20,6 +20,7 @@ from torch.nn import Parameter
 
 from gradsieve.errors import ConfigurationError, GradsieveError, NonFiniteGradient
 from gradsieve_hvd.engine.pace import Pace
+from gradsieve_hvd.optimizer.arguments import require_known_parameters
 from gradsieve_hvd.optimizer.stats import OptimizerStats
 from gradsieve_hvd.server.decision_maker import DecisionMaker
 from gradsieve_hvd.server.ledger import Ledger
@@ -179,10 +180,12 @@ class ServedTraining:
         groups: the optimizer whose hyperparameters and, at the first step, state count.
 
         Raises:
-            ConfigurationError: training has finished, or a gradient is sparse.
+            ConfigurationError: training has finished, a gradient is sparse, or there are parameters that
+                nobody serves.
             GradsieveError: training has failed, here or on another rank; the weights are of the last version
                 that came.
         """
+        require_known_parameters(groups, {parameter for _, parameter in self._named})
         worker = self._worker or self._start(groups)
         if self._finished:
             raise ConfigurationError("optimizer.step() after optimizer.finish(): all ranks have stopped")
