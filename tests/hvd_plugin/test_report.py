@@ -7,6 +7,7 @@ import torch
 from click.testing import CliRunner
 from scipy import stats
 from sole_tensor import SoleTensor
+from torch import nn
 
 from gradsieve import Compression, DensityWarmup, decode
 from gradsieve.kernels import as_accumulated
@@ -24,7 +25,7 @@ from gradsieve_hvd.experiments.report.fits import (
 )
 from gradsieve_hvd.experiments.report.fits import shape as shape_of
 from gradsieve_hvd.experiments.report.importance import cosine, gradient_cosines, top_share
-from gradsieve_hvd.experiments.report.layer import WatchedLayer
+from gradsieve_hvd.experiments.report.layer import WatchedRank
 from gradsieve_hvd.experiments.report.layered import train_layered
 from gradsieve_hvd.experiments.report.task import SampledDigits
 from gradsieve_hvd.experiments.report.training import train
@@ -44,6 +45,10 @@ def one_thread():
 @pytest.fixture(scope="module")
 def report():
     return train(Compression.laplace(0.01), STEPS, seed=0)
+
+
+def one_layer():
+    return nn.Linear(200, 100, bias=False)
 
 
 def numbers_of(distribution, number=20_000, seed=0):
@@ -95,7 +100,7 @@ def test_all_layers_come_last_and_hold_every_element():
 
 def test_densities_integrate_to_one():
     shape = shape_of(numbers_of(stats.laplace))
-    width = float(shape.places[1] - shape.places[0])
+    width = float(shape.points[1] - shape.points[0])
     for density in (shape.sample, shape.laplace, shape.normal):
         assert float(density.sum()) * width == pytest.approx(1, abs=0.01)
 
@@ -132,10 +137,11 @@ def test_a_threshold_too_low_takes_counts_and_one_too_high_takes_passes():
 @pytest.mark.parametrize("warmup", [None, DensityWarmup(steps=3)], ids=["constant density", "warm-up"])
 def test_watching_a_layer_changes_nothing_of_what_it_sends(warmup):
     config = Compression.laplace(0.01, warmup=warmup)
-    watched, plain = WatchedLayer("w", 20_000, config), SoleTensor(config, 20_000)
+    watched, plain = WatchedRank(one_layer(), config), SoleTensor(config, 20_000)
     for step in range(5):
         gradient = numbers_of(stats.laplace, 20_000, seed=step).view(100, 200)
-        arrived, _, record = watched.exchange(gradient, step)
+        exchanged = watched.exchange({"weight": gradient}, step)
+        arrived, (record,) = exchanged.arrived["weight"], exchanged.seen
         payload = decode(plain.compress(gradient, step=step), 20_000)
         plain.commit()
         expected = torch.zeros(20_000)
@@ -145,11 +151,12 @@ def test_watching_a_layer_changes_nothing_of_what_it_sends(warmup):
 
 
 def test_what_arrives_and_what_is_left_is_what_was_given():
-    layer = WatchedLayer("w", 20_000, Compression.laplace(0.01))
+    rank = WatchedRank(one_layer(), Compression.laplace(0.01))
     given, arrived_in_all = torch.zeros(20_000), torch.zeros(20_000)
     for step in range(5):
         gradient = numbers_of(stats.laplace, 20_000, seed=step)
-        arrived, accumulated, _ = layer.exchange(gradient, step)
+        exchanged = rank.exchange({"weight": gradient.view(100, 200)}, step)
+        arrived, accumulated = exchanged.arrived["weight"].flatten(), exchanged.accumulated["weight"]
         given += gradient
         arrived_in_all += arrived
     left = accumulated - arrived

@@ -61,9 +61,9 @@ class Contender:
     def step(self, gradient: Tensor) -> Tensor:
         """Take a gradient in and return the values that would be sent."""
         self.residual.add_(gradient)
-        places = self.select(self.residual)
-        values = self.residual[places]
-        self.residual[places] = 0
+        indices = self.select(self.residual)
+        values = self.residual[indices]
+        self.residual[indices] = 0
         self.step_number += 1
         return values
 
@@ -140,7 +140,7 @@ class Ours:
 
 
 def contenders(elements: int, density: float) -> dict[str, Callable[[], Contender | Ours]]:
-    """Return makers of all that compete, by the name they have in reports.
+    """Return factories of all that compete, by the name they have in reports.
 
     `Compression.importance` selects by the Laplace rule and has no row of its own.
     """

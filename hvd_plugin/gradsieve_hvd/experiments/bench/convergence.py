@@ -57,7 +57,7 @@ class Setup:
     beta1: float = 0.9
 
     def settings(self) -> CommonSettings:
-        """Return what the methods' makers take of it."""
+        """Return what the methods' factories take of it."""
         steps = round(self.warmup * self.steps)
         return {
             "momentum": self.momentum,

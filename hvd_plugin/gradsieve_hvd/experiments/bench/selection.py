@@ -67,10 +67,10 @@ def measure(
     ``fresh_seconds`` is its very first step. Passes use torch's number
     of threads.
     """
-    makers = contenders(elements, density)
+    factories = contenders(elements, density)
     if names is not None:
-        makers = {name: makers[name] for name in names}
-    entrants = {name: _Entrant(maker()) for name, maker in makers.items()}
+        factories = {name: factories[name] for name in names}
+    entrants = {name: _Entrant(factory()) for name, factory in factories.items()}
     numbers = torch.zeros(elements)
     floor: list[float] = []
     for number in range(_WARM_UP_ROUNDS + rounds):
@@ -92,7 +92,7 @@ def measure(
             "floor_seconds": min(floor),
             "kept_ratio": statistics.median(entrant.kept[_WARM_UP_ROUNDS:]) / count,
             "relative_energy": entrant.energy,
-            "extra_bytes": _extra_bytes(makers[name], source, elements),
+            "extra_bytes": _extra_bytes(factories[name], source, elements),
         }
 
 
@@ -107,7 +107,7 @@ def _take_turn(entrant: _Entrant, gradient: Tensor, *, last: bool) -> None:
         entrant.energy = energy_sent / (energy_sent + float(entrant.contender.rest().double().square().sum()))
 
 
-def _extra_bytes(maker: Callable[[], Contender | Ours], source: Gradients, elements: int) -> int:
+def _extra_bytes(factory: Callable[[], Contender | Ours], source: Gradients, elements: int) -> int:
     """Return the most that a contender needs beside the gradient and one fp32 residual, kept or for a while.
 
     In a thread of its own, so that it brings its own scratch memory.
@@ -118,7 +118,7 @@ def _extra_bytes(maker: Callable[[], Contender | Ours], source: Gradients, eleme
     def run() -> None:
         nonlocal grown
         peak = PeakMemory()
-        contender = maker()
+        contender = factory()
         for gradient in gradients:
             contender.step(gradient)
         grown = peak.grown()

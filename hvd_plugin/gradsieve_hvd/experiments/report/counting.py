@@ -38,22 +38,22 @@ class CountedCandidates:
         """How many they are; known from listing them."""
         return self._inner.count
 
-    def count_reaching(self, pattern: int) -> int:
-        """Return how many of them reach ``pattern``: a count."""
+    def count_reaching(self, magnitude_bits: int) -> int:
+        """Return how many of them reach ``magnitude_bits``: a count."""
         self._asked.counts += 1
-        return self._inner.count_reaching(pattern)
+        return self._inner.count_reaching(magnitude_bits)
 
     def lowest(self) -> int:
-        """Return their smallest pattern."""
+        """Return their smallest magnitude_bits."""
         return self._inner.lowest()
 
     def nth_largest(self, number: int) -> int:
-        """Return the ``number``-th largest pattern."""
+        """Return the ``number``-th largest magnitude_bits."""
         return self._inner.nth_largest(number)
 
-    def select(self, pattern: int, at_most: int | None = None) -> Selection:
-        """Return those that reach ``pattern``."""
-        return self._inner.select(pattern, at_most)
+    def select(self, magnitude_bits: int, at_most: int | None = None) -> Selection:
+        """Return those that reach ``magnitude_bits``."""
+        return self._inner.select(magnitude_bits, at_most)
 
 
 class CountedSum:
@@ -72,11 +72,11 @@ class CountedSum:
         """Return a itself."""
         return self._inner.tensor()
 
-    def reaching(self, pattern: int, margin: int = 0, *, likely: bool = False) -> CountedCandidates:
-        """Return the elements that reach ``pattern``: a count and a pass."""
+    def reaching(self, magnitude_bits: int, margin: int = 0, *, likely: bool = False) -> CountedCandidates:
+        """Return the elements that reach ``magnitude_bits``: a count and a pass."""
         self.asked.counts += 1
         self.asked.passes += 1
-        return CountedCandidates(self._inner.reaching(pattern, margin, likely=likely), self.asked)
+        return CountedCandidates(self._inner.reaching(magnitude_bits, margin, likely=likely), self.asked)
 
     def subtract_sent(self, selection: Selection) -> None:
         """Set the selected elements to 0; touches K elements."""

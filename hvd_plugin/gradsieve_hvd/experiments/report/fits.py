@@ -47,10 +47,10 @@ class LayerFit:
 class Shape:
     """The density of a sample and of its fits, in units of its mean magnitude.
 
-    places: fp64 [M], increasing; sample, laplace, normal: fp64 [M], densities there.
+    points: fp64 [M], increasing; sample, laplace, normal: fp64 [M], densities there.
     """
 
-    places: Tensor
+    points: Tensor
     sample: Tensor
     laplace: Tensor
     normal: Tensor
@@ -107,14 +107,14 @@ def shape(sample: Tensor, reach: float = 15.125, bins: int = 121) -> Shape:
     """
     scaled = sample.double() / sample.double().abs().mean()
     width = 2 * reach / bins
-    places = torch.linspace(-reach + width / 2, reach - width / 2, bins, dtype=torch.float64)
+    points = torch.linspace(-reach + width / 2, reach - width / 2, bins, dtype=torch.float64)
     counts = torch.histc(scaled, bins, -reach, reach)
     deviation = _deviation(scaled)
     return Shape(
-        places=places,
+        points=points,
         sample=counts / (scaled.numel() * width),
-        laplace=(-places.abs()).exp() / 2,
-        normal=(-0.5 * (places / deviation) ** 2).exp() / (deviation * math.sqrt(2 * math.pi)),
+        laplace=(-points.abs()).exp() / 2,
+        normal=(-0.5 * (points / deviation) ** 2).exp() / (deviation * math.sqrt(2 * math.pi)),
     )
 
 

@@ -1,23 +1,19 @@
-"""One layer that is compressed by the Laplace rule and watched meanwhile."""
+"""A rank that compresses by the Laplace rule and is watched meanwhile."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from gradsieve import (
-    LaplaceConfig,
-    LayerCompressor,
-    NonFiniteGradient,
-    Refusal,
-    Selection,
-    Selector,
-)
+from gradsieve import LaplaceConfig, Selection, Selector
 from gradsieve.accumulated import Accumulated
 from gradsieve.density import entries_to_keep
 from gradsieve.kernels import as_accumulated
+from gradsieve_hvd.experiments.simulate import SimulatedRank
 
 from .counting import CountedSum, Questions
 
@@ -71,36 +67,58 @@ class _WatchedSelector:
         return selection
 
 
-class WatchedLayer:
-    """One layer's compressor, whose rule is watched, which changes nothing of what is sent."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _WatchedConfig(LaplaceConfig):
+    """The rule's settings, of which each layer gets a selector that is seen at its work.
 
-    def __init__(self, name: str, elements: int, config: LaplaceConfig) -> None:
-        self.name = name
-        self._selector = _WatchedSelector(config.selector())
-        self._compressor = LayerCompressor(config, elements, name=name, selector=self._selector)
-        self._policy = config.policy().layer(name, elements)
+    made: these selectors, in the order in which layers began.
+    """
 
-    def exchange(self, gradient: Tensor, step: int) -> tuple[Tensor, Tensor, LayerStep]:
-        """Return what arrives (fp32, the gradient's shape, zero where nothing was sent), the accumulated
-        gradient (fp32 [N]) and what was seen; the gradient is not mutated.
+    made: list[_WatchedSelector] = dataclasses.field(default_factory=list, compare=False, repr=False)
 
-        Raises:
-            NonFiniteGradient: it holds NaN or infinity.
-        """
-        compressor, seen = self._compressor, self._selector
-        decision = self._policy.decide(step)
-        sent = compressor.select(gradient, decision)
-        if isinstance(sent, Refusal):
-            raise NonFiniteGradient(f"NaN or infinity in the gradient of '{self.name}' in step {step}")
-        compressor.commit()
-        record = LayerStep(
-            layer=self.name,
-            step=step,
-            elements=sent.elements,
-            wanted=entries_to_keep(decision.density, sent.elements),
-            kept=sent.count,
-            threshold=compressor.threshold or 0.0,
-            cold=seen.cold,
-            warm=seen.warm,
-        )
-        return sent.dense().view(gradient.shape), seen.before, record
+    def selector(self) -> Selector:
+        """See `CompressionConfig`."""
+        self.made.append(_WatchedSelector(LaplaceConfig.selector(self)))
+        return self.made[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedStep:
+    """What one step did.
+
+    By name: arrived, what the optimizer gets, in the gradients' shapes; accumulated, the compressed layers'
+    sums (fp32 [N]) before anything was sent. seen: of these layers.
+    """
+
+    arrived: dict[str, Tensor]
+    accumulated: dict[str, Tensor]
+    seen: list[LayerStep]
+
+
+class WatchedRank:
+    """A rank that is alone, whose rule is watched, which changes nothing of what is sent."""
+
+    def __init__(self, model: nn.Module, config: LaplaceConfig) -> None:
+        settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+        self._config = _WatchedConfig(**settings)
+        self._rank = SimulatedRank(self._config, model)
+
+    def exchange(self, gradients: Mapping[str, Tensor], step: int) -> WatchedStep:
+        """Send gradients, by name, to nobody, and return what comes of it; they are not mutated."""
+        arrived = self._rank.receive(self._rank.send(gradients))
+        # States, and selectors with them, are made when layers are first sent.
+        watched = list(zip(self._rank.layers.items(), self._config.made, strict=True))
+        records = [
+            LayerStep(
+                layer=name,
+                step=step,
+                elements=selector.before.numel(),
+                wanted=entries_to_keep(layer.density, selector.before.numel()),
+                kept=layer.kept,
+                threshold=layer.threshold or 0.0,
+                cold=selector.cold,
+                warm=selector.warm,
+            )
+            for (name, layer), selector in watched
+        ]
+        return WatchedStep(arrived, {name: each.before for (name, _), each in watched}, records)

@@ -28,9 +28,9 @@ def plot_fits(report: Report, conditions: str, path: Path) -> None:
     for axes, kind in zip(above, _KINDS, strict=True):
         shape = report.shapes[kind]
         seen = shape.sample > 0
-        axes.semilogy(shape.places[seen], shape.sample[seen], ".", color="#4d4d4d", label="gradient")
-        axes.semilogy(shape.places, shape.laplace, color=_COLOURS[0], label="fitted Laplace")
-        axes.semilogy(shape.places, shape.normal, "--", color=_COLOURS[1], label="fitted normal")
+        axes.semilogy(shape.points[seen], shape.sample[seen], ".", color="#4d4d4d", label="gradient")
+        axes.semilogy(shape.points, shape.laplace, color=_COLOURS[0], label="fitted Laplace")
+        axes.semilogy(shape.points, shape.normal, "--", color=_COLOURS[1], label="fitted normal")
         axes.set_ylim(1e-7, 10)
         axes.set_xlabel("element / mean magnitude")
         axes.set_title(f"{kind} gradient, all compressed layers, last step")
@@ -86,16 +86,16 @@ def plot_thresholds(report: Report, conditions: str, path: Path) -> None:
     axes, densities = figure.subplots(1, 2)
     for number, (layer, own) in enumerate(_by_layer(report.selections).items()):
         label = f"{layer} ({own[0].elements:,}), Laplace"
-        places, thresholds = [each.step for each in own], [each.threshold for each in own]
-        axes.semilogy(places, thresholds, color=_COLOURS[number], linewidth=1.2, label=label)
+        steps, thresholds = [each.step for each in own], [each.threshold for each in own]
+        axes.semilogy(steps, thresholds, color=_COLOURS[number], linewidth=1.2, label=label)
     for number, (layer, own) in enumerate(_by_layer(report.layered).items()):
-        places, thresholds = [each.step for each in own], [each.threshold for each in own]
+        steps, thresholds = [each.step for each in own], [each.threshold for each in own]
         colour = _COLOURS[number]
-        axes.semilogy(places, thresholds, "--", color=colour, linewidth=1, label=f"{layer}, layered")
+        axes.semilogy(steps, thresholds, "--", color=colour, linewidth=1, label=f"{layer}, layered")
         kept = [100 * each.kept / each.elements for each in own]
-        densities.plot(places, kept, ".", color=colour, markersize=3, label=f"{layer}: sent")
+        densities.plot(steps, kept, ".", color=colour, markersize=3, label=f"{layer}: sent")
         asked = [100 * each.density for each in own]
-        densities.step(places, asked, where="post", color=colour, label=f"{layer}: asked for")
+        densities.step(steps, asked, where="post", color=colour, label=f"{layer}: asked for")
     axes.set_ylabel("threshold (accumulated gradient)")
     axes.set_title("thresholds")
     densities.set_ylabel("kept / all, %")

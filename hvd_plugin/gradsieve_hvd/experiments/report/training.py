@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
 
 from gradsieve import LaplaceConfig
+from gradsieve_hvd.experiments.simulate.training import gradients_of
 
 from .fits import LayerFit, Shape, layer_fits, shape
 from .importance import BatchRecord, gradient_cosines
-from .layer import LayerStep, WatchedLayer
+from .layer import LayerStep, WatchedRank
 from .layered import LayeredStep
 from .task import SampledDigits
 
@@ -54,11 +54,7 @@ def train(
     task = task or SampledDigits()
     model = task.model(seed)
     optimizer = task.optimizer(model)
-    layers = {
-        name: WatchedLayer(name, parameter.numel(), config)
-        for name, parameter in model.named_parameters()
-        if parameter.numel() >= config.min_elements
-    }
+    rank = WatchedRank(model, config)
     report = Report(config, task.steps_per_epoch)
     for step in range(steps):
         progress(f"step {step + 1} of {steps}")
@@ -67,7 +63,13 @@ def train(
         cosines = gradient_cosines(losses, [*model.parameters()])
         report.batches.append(BatchRecord(step // task.steps_per_epoch, step, losses.detach(), cosines))
         losses.mean().backward()
-        fresh, accumulated = _exchange(model, layers, step, report)
+        gradients = gradients_of(model)
+        watched = rank.exchange(gradients, step)
+        for name, gradient in watched.arrived.items():
+            model.get_parameter(name).grad = gradient
+        report.selections += watched.seen
+        accumulated = watched.accumulated
+        fresh = {name: gradients[name].flatten() for name in accumulated}
         if (step + 1) % task.steps_per_epoch == 0 or step + 1 == steps:
             report.fits += layer_fits(fresh, accumulated, config.density, step)
         optimizer.step()
@@ -77,18 +79,3 @@ def train(
     }
     report.accuracy = task.evaluate(model)
     return report
-
-
-def _exchange(
-    model: nn.Module, layers: Mapping[str, WatchedLayer], step: int, report: Report
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Replace the watched layers' gradients by what arrives; return them, fresh and accumulated, flat."""
-    fresh: dict[str, Tensor] = {}
-    accumulated: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        if name not in layers or parameter.grad is None:
-            continue
-        fresh[name] = parameter.grad.flatten()
-        parameter.grad, accumulated[name], record = layers[name].exchange(parameter.grad, step)
-        report.selections.append(record)
-    return fresh, accumulated
