@@ -175,3 +175,18 @@ def test_a_checkpoint_fits_a_compiled_model_and_no_damaged_one_is_loaded():
 def test_a_model_of_which_nothing_is_compressed_is_warned_of():
     with pytest.warns(UserWarning, match="nothing is compressed"):
         on_thread_ranks(RANKS, lambda rank: trained(rank, 1), compression=laplace(min_elements=10**6))
+
+
+def test_clipping_that_keeps_taking_much_after_the_exchange_is_warned_about_once_by_rank_0():
+    def train(rank: ThreadRank) -> None:
+        for number in range(40):
+            rank.optimizer.zero_grad()
+            loss_of(rank.model, number, rank.rank).backward()
+            rank.optimizer.synchronize()
+            nn.utils.clip_grad_norm_(rank.model.parameters(), 0.05)
+            with rank.optimizer.skip_synchronize():
+                rank.optimizer.step()
+
+    with pytest.warns(UserWarning, match=r"has taken [2-9]\d% of the gradient of '") as warned:
+        on_thread_ranks(RANKS, train, optimizer=sgd)
+    assert len(warned) == 1
