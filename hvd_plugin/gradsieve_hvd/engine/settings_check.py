@@ -97,8 +97,8 @@ def compare_settings(
     except ExchangeError as error:
         raise RankMismatch(
             f"not every rank answered the comparison of settings within {timeout:g} s. Does a rank run "
-            "without gradsieve's compressor, "
-            "or has one not reached its first backward()? Give all ranks the same compression=, or raise "
+            "without gradsieve's compressor, has one not reached its first backward(), or do ranks begin "
+            "several optimizers in another order? Give all ranks the same compression= and order, or raise "
             "timeout_seconds."
         ) from error
     everyone = [json.loads(message) for message in told]

@@ -82,6 +82,16 @@ def test_other_settings_and_other_models_are_told_to_all(hvd: Any) -> None:
 
 
 @on_ranks
+def test_optimizers_that_begin_in_another_order_are_told_to_all(hvd: Any) -> None:
+    models = [perceptron(), nn.Linear(60, 10)]
+    optimizers = [made(model, compression=laplace(timeout_seconds=2.0)) for model in models]
+    first = int(hvd.rank() == 1)
+    with pytest.raises(RankMismatch, match="begin several optimizers in another order"):
+        loss_of(models[first], 0, hvd.rank()).backward()
+    del optimizers
+
+
+@on_ranks
 def test_a_second_synchronize_changes_nothing(hvd: Any) -> None:
     for exchange in EXCHANGES:
         model = perceptron()
