@@ -20,7 +20,9 @@ from .events import (
 )
 from .letters import (
     Answer,
+    AskBatch,
     AskWeights,
+    Dealt,
     Drop,
     Hyperparameters,
     Leave,
@@ -34,6 +36,8 @@ from .letters import (
     order_as_json,
 )
 from .node_table import Mode, NodeTable, take_turn
+from .ranges import Pairs
+from .sample_ledger import SampleLedger
 
 Outgoing = list[tuple[Sequence[int], Letter]]
 """Letters with the ranks that they go to, in the order in which they are posted."""
@@ -48,6 +52,7 @@ class DecisionMaker:
         mode: what decides. workers: P. now: when the workers began their first batch, which all may compute.
         shards: the ranks that keep something, and are given orders.
         with_state: whether everybody gets the optimizer's state, too, with the last weights.
+        samples: what deals them, where a sampler asks.
 
     wake_at: when to call `wake`, if it is told nothing before; None for never. missed: how many gradients
     were applied, by the number of releases that each had missed. discarded: pushes that never are. pushes,
@@ -56,9 +61,17 @@ class DecisionMaker:
     """
 
     def __init__(
-        self, mode: Mode, workers: int, now: float, shards: Iterable[int], *, with_state: bool = False
+        self,
+        mode: Mode,
+        workers: int,
+        now: float,
+        shards: Iterable[int],
+        *,
+        with_state: bool = False,
+        samples: SampleLedger | None = None,
     ) -> None:
         self._mode, self._table = mode, NodeTable(workers)
+        self._ledger = SampleLedger(workers) if samples is None else samples
         self._everyone, self._shards, self._with_state = range(workers), sorted(shards), with_state
         self._samples: dict[int, int] = {}  # by push that waits for a release
         self._released_samples = 0
@@ -81,15 +94,21 @@ class DecisionMaker:
             case Push():
                 self._hyperparameters = letter.hyperparameters or self._hyperparameters
                 self._samples[letter.number] = letter.samples
+                if letter.dealt:
+                    self._ledger.pushed(rank, letter.number)
                 self.pushes[rank] += 1
                 self.computing[rank] += letter.seconds
                 pushed = Pushed(now, letter.number, rank, letter.version, letter.samples, letter.seconds)
                 return self._turn(pushed)
+            case AskBatch():
+                return [([rank], self._dealt(rank, letter))]
             case Leave():
+                self._ledger.left(rank)
                 return [*self._turn(Left(now, rank)), *self._ending()]
             case AskWeights(with_state=with_state):
                 send = Send((rank,), (self._table.nodes[rank].version,), with_state=with_state)
-                return [(self._shards, _orders([send])), ([rank], self._answer(self.version, 1.0))]
+                answer = self._answer(self.version, 1.0, self._ledger.state())
+                return [(self._shards, _orders([send])), ([rank], answer)]
         raise TypeError(type(letter).__name__)
 
     def wake(self, now: float) -> Outgoing:
@@ -115,6 +134,7 @@ class DecisionMaker:
                 case Discard(number):
                     orders.append(Drop(number))
                     del self._samples[number]
+                    self._ledger.decided(number)
                     self.discarded += 1
                 case Reply(rank, share):
                     fresh.append(rank)
@@ -131,8 +151,14 @@ class DecisionMaker:
         for each in contributions:
             self.missed[version - 1 - pending[each.number].version] += 1
             self._released_samples += self._samples.pop(each.number)
+            self._ledger.decided(each.number)
 
-    def _answer(self, version: int | None, share: float) -> Answer:
+    def _dealt(self, rank: int, asked: AskBatch) -> Dealt:
+        seconds = [node.iteration_seconds for node in self._table.nodes]
+        places = self._ledger.deal(rank, asked.iteration, asked.turn, asked.epoch, asked.data, seconds)
+        return Dealt(iteration=asked.iteration, places=places)
+
+    def _answer(self, version: int | None, share: float, epochs: Sequence[tuple[int, Pairs]] = ()) -> Answer:
         missed = sum(releases * gradients for releases, gradients in self.missed.items())
         staleness = missed / max(self.missed.total(), 1)
         return Answer(
@@ -141,6 +167,7 @@ class DecisionMaker:
             samples=self._released_samples,
             staleness=staleness,
             leave=self.ends,
+            epochs=list(epochs),
         )
 
     def _ending(self) -> Outgoing:

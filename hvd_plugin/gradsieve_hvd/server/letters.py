@@ -7,6 +7,7 @@
     decision-maker ── Orders ──► every shard: Release, Drop, Send, in the same order everywhere
     decision-maker ── Answer ──► worker      go on, with which weights
     shard ── Weights ──► worker
+    worker ── AskBatch ─► decision-maker ── Dealt ──► worker, about samples; see `SampleLedger`
     worker ── Leave ──► decision-maker ── Stop ──► everyone, when all workers have left
     anyone ── Failure ──► everyone
     anyone ── Count ───► anyone              how many letters it has sent, in a long silence
@@ -30,6 +31,7 @@ from gradsieve.codec import Label, frame, unframe
 from gradsieve.errors import PayloadError
 
 from .events import Contribution
+from .ranges import Pairs
 
 Hyperparameters = list[dict[str, Any]]
 """Of each parameter group of an optimizer: learning rate, momentum and the like, by name."""
@@ -45,7 +47,7 @@ class Letter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push(Letter):
     """See `gradsieve_hvd.server.events.Pushed`. hyperparameters: of the sender's optimizer now, from rank 0;
-    empty from others.
+    empty from others. dealt: whether its batch is the next one that the sender was dealt.
     """
 
     number: int
@@ -53,6 +55,7 @@ class Push(Letter):
     samples: int
     seconds: float
     hyperparameters: Hyperparameters = field(default_factory=list)
+    dealt: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,8 @@ class Answer(Letter):
     """A worker may go on. version: of the weights that come from the shards; None if it keeps what it has.
     share: size of its next batch in nominal batches. samples: behind this version, of all ranks. staleness:
     releases that an applied gradient had missed, the mean of all so far. leave: whether the worker is to
-    leave now, as all others are.
+    leave now, as all others are. epochs: what of them this version has used, to one that has asked for
+    weights.
     """
 
     version: int | None
@@ -83,6 +87,7 @@ class Answer(Letter):
     samples: int
     staleness: float
     leave: bool = False
+    epochs: list[tuple[int, Pairs]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +110,26 @@ class AskWeights(Letter):
     """
 
     with_state: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskBatch(Letter):
+    """A worker wants one more batch; see `SampleLedger.deal`."""
+
+    iteration: int
+    turn: int
+    epoch: int
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealt(Letter):
+    """The next batch of that iteration of the worker's loader. places: in the epoch's order; none at the
+    epoch's end.
+    """
+
+    iteration: int
+    places: Pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +162,9 @@ class Count(Letter):
 
 _KINDS: Mapping[str, type[Letter]] = {
     each.__name__: each
-    for each in (Push, Parts, Orders, Answer, Weights, AskWeights, Leave, Stop, Failure, Count)
+    for each in (
+        Push, Parts, Orders, Answer, Weights, AskWeights, AskBatch, Dealt, Leave, Stop, Failure, Count
+    )
 }  # fmt: skip
 _FORMAT = 1
 

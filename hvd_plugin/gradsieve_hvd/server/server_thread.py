@@ -23,8 +23,10 @@ from gradsieve_hvd.transport.running_clock import RUNNING
 from .decision_maker import DecisionMaker
 from .letters import (
     Answer,
+    AskBatch,
     AskWeights,
     Count,
+    Dealt,
     Failure,
     Leave,
     Letter,
@@ -56,7 +58,8 @@ class ServerThread:
         shards: the ranks whose shards keep something.
         timeout: how long nothing may be heard from anybody, in seconds, while somebody waits.
 
-    inbox: answers, weights and the end, with their senders, for the worker. failure: what ended training;
+    inbox: answers, weights and the end, with their senders, for the worker; batches: those that it is dealt,
+    for its loader, which may run in a thread of its own, and the end. failure: what ended training;
     None while it goes on. Once there is one, no weight changes any more.
     """
 
@@ -70,6 +73,7 @@ class ServerThread:
     ) -> None:
         self.rank, self.size = mail.rank, mail.size
         self.inbox: queue.Queue[tuple[int, Letter]] = queue.Queue()
+        self.batches: queue.Queue[tuple[int, Letter]] = queue.Queue()
         self.failure: GradsieveError | None = None
         self.shard = shard
         self._mail, self._decision_maker, self._timeout = mail, decision_maker, timeout
@@ -121,7 +125,7 @@ class ServerThread:
             try:
                 self.post(says, range(self.size))
             except GradsieveError:  # without a network each rank finds out by itself
-                self.inbox.put((self.rank, says))
+                self._wake_worker(says)
 
     def join(self) -> None:
         """Wait until all ranks have left, and every letter.
@@ -145,7 +149,7 @@ class ServerThread:
             known = error if isinstance(error, GradsieveError) else None
             self.fail(known or ExchangeError(f"rank {self.rank}: the server has failed: {error!r}"))
         if self.failure is not None:
-            self.inbox.put((self.rank, _failure_letter(self.failure)))
+            self._wake_worker(_failure_letter(self.failure))
         self._mail.close(_FAREWELL_SECONDS)
         atexit.unregister(self._at_exit)
 
@@ -204,7 +208,7 @@ class ServerThread:
 
     def _read(self, source: int, letter: Letter) -> None:
         match letter:
-            case Push() | Leave() | AskWeights():
+            case Push() | Leave() | AskWeights() | AskBatch():
                 assert self._decision_maker is not None, f"rank {source} takes rank {self.rank} for rank 0"
                 self._post_all(self._decision_maker.hear(source, letter, time.monotonic()))
             case Parts():
@@ -217,12 +221,18 @@ class ServerThread:
                 self.failure = self.failure or _error_named(name)(says)
             case Answer():
                 self.inbox.put((source, letter))
+            case Dealt():
+                self.batches.put((source, letter))
             case Weights(last=last):
                 self._awaited -= {source} if last else set()
                 self.inbox.put((source, letter))
             case Stop():
                 self._stopped = True
                 self.inbox.put((source, letter))
+
+    def _wake_worker(self, says: Failure) -> None:
+        for box in (self.inbox, self.batches):
+            box.put((self.rank, says))
 
     def _execute(self) -> None:
         for ranks, weights in self.shard.execute():

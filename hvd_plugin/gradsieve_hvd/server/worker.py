@@ -13,8 +13,21 @@ from torch import Tensor
 
 from gradsieve.errors import ExchangeError, GradsieveError
 
-from .letters import Answer, AskWeights, Failure, Hyperparameters, Letter, Parts, Push, Stop, Weights
+from .letters import (
+    Answer,
+    AskBatch,
+    AskWeights,
+    Dealt,
+    Failure,
+    Hyperparameters,
+    Letter,
+    Parts,
+    Push,
+    Stop,
+    Weights,
+)
 from .partition import Partition
+from .ranges import Pairs
 from .server_thread import ServerThread
 from .shard_optimizer import unpacked_state
 
@@ -42,8 +55,8 @@ class Worker:
         timeout: how long nothing may be heard while this worker waits, in seconds.
 
     version: of the weights that it has. share: size of its next batch, in nominal batches. samples_seen:
-    behind the newest version that it was told of, of all ranks. pushes: so far. staleness, leave: see
-    `Answer`.
+    behind the newest version that it was told of, of all ranks. pushes: so far. staleness, leave, epochs:
+    see `Answer`.
     """
 
     def __init__(self, server: ServerThread, partition: Partition, timeout: float) -> None:
@@ -51,6 +64,7 @@ class Worker:
         self._arrived: defaultdict[int, dict[int, Weights]] = defaultdict(dict)
         self.version, self.share, self.samples_seen, self.pushes = 0, 1.0, 0, 0
         self.staleness, self.leave = 0.0, False
+        self.epochs: list[tuple[int, Pairs]] = []
         weakref.finalize(self, server.leave_soon).atexit = False  # at exit the server's own hook knows more
 
     def push(
@@ -59,10 +73,13 @@ class Worker:
         samples: int,
         seconds: float,
         hyperparameters: Hyperparameters,
+        *,
+        dealt: bool = False,
     ) -> Fresh | None:
         """Push a gradient and wait for the answer; return new weights, or None to go on with these.
 
         payloads: encoded gradients by number of the tensor; a tensor without one is left out.
+        dealt: whether the batch is the next one that `next_batch` has returned.
 
         Raises:
             GradsieveError: training has failed, here or on another rank; nothing was returned.
@@ -79,6 +96,7 @@ class Worker:
             samples=samples,
             seconds=seconds,
             hyperparameters=hyperparameters,
+            dealt=dealt,
         )
         self._server.post(push, [0])
         self.pushes += 1
@@ -97,6 +115,27 @@ class Worker:
         assert fresh is not None
         self.version, self.share = version, share
         return fresh
+
+    def ask_batch(self, iteration: int, turn: int, epoch: int, data: dict[str, Any]) -> None:
+        """Ask for one more batch; see `SampleLedger.deal`.
+
+        Raises:
+            GradsieveError: see `push`.
+        """
+        self.raise_if_failed()
+        self._server.post(AskBatch(iteration=iteration, turn=turn, epoch=epoch, data=data), [0])
+
+    def next_batch(self, iteration: int) -> Pairs:
+        """Return the next batch of an iteration that was asked for; empty at the epoch's end.
+
+        Raises:
+            GradsieveError: see `push`.
+        """
+        while True:
+            _, letter = self._next("a batch of rank 0, which deals", self._server.batches)
+            assert isinstance(letter, Dealt), "others go into the other box"
+            if letter.iteration == iteration:  # else it was asked for by one that was left
+                return tuple((start, stop) for start, stop in letter.places)
 
     def finish(self) -> Fresh:
         """Leave, wait until all workers have left, and return the last version.
@@ -128,7 +167,7 @@ class Worker:
     def _answered(self) -> Fresh | None:
         answer = self._expect(Answer)
         self.share, self.samples_seen = answer.share, answer.samples
-        self.staleness, self.leave = answer.staleness, answer.leave
+        self.staleness, self.leave, self.epochs = answer.staleness, answer.leave, answer.epochs
         return None if answer.version is None else self._weights(answer.version)
 
     def _expect(self, kind: type[Expected]) -> Expected:
@@ -171,11 +210,12 @@ class Worker:
             return
         self._arrived[letter.version][source] = letter
 
-    def _next(self, what: str) -> tuple[int, Letter]:
+    def _next(self, what: str, box: queue.Queue[tuple[int, Letter]] | None = None) -> tuple[int, Letter]:
         """Return the next letter for the worker, or raise at the end of training or of patience."""
+        box = self._server.inbox if box is None else box
         while True:
             try:
-                source, letter = self._server.inbox.get(timeout=_LOOK_SECONDS)
+                source, letter = box.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
                 if self._server.silence() > self._timeout:
                     self.fail(self._timed_out(what))

@@ -14,6 +14,8 @@ from gradsieve.policies import state as saved
 
 from .batch_counter import BatchCounter
 from .dealing import Dealing
+from .served_batches import ServedBatches
+from .served_dealing import ServedDealing, within_an_epoch
 
 
 class DynamicSampler(Sampler[list[int]]):
@@ -33,6 +35,11 @@ class DynamicSampler(Sampler[list[int]]):
        takes its part; see `Dealing`. Every rank has the same number of batches, none is empty.
     3. A batch counts as used once the optimizer has taken its step. What a loader has prefetched and nobody
        has used is dealt again when the loader is iterated again in the same epoch.
+
+    With a parameter server nobody knows beforehand who takes how many batches, and rank 0 deals them one by
+    one to whoever asks; see `gradsieve_hvd.server.sample_ledger.SampleLedger`. A rank whose loader begins an
+    epoch that the others have used up gets none. Training begins with the first batch, rather than step: all
+    ranks must have the same weights by then.
 
     Args:
         dataset: anything with a length, the same on all ranks.
@@ -54,15 +61,21 @@ class DynamicSampler(Sampler[list[int]]):
                 "and 0"
             )
         batches = getattr(optimizer, "batches", None)
-        if not isinstance(batches, BatchCounter):
+        if not isinstance(batches, BatchCounter | ServedBatches):
             raise ConfigurationError(
                 "DynamicSampler: this optimizer counts no batches; it must be a "
-                "gradsieve_hvd.DistributedOptimizer of a mode without a parameter server"
+                "gradsieve_hvd.DistributedOptimizer"
             )
-        self._counter, self._batch_size = batches, batch_size
         self._size, self._seed, self._shuffle = len(dataset), seed, shuffle
-        self._begin(epoch=0, used=0)
-        batches.dealer = self
+        self._epoch, self._batch_size = 0, batch_size
+        self._served: ServedDealing | None = None
+        if isinstance(batches, ServedBatches):
+            order = {"samples": self._size, "batch_size": batch_size, "seed": seed, "shuffle": shuffle}
+            self._served = ServedDealing(optimizer, order)
+        else:
+            self._counter = batches
+            self._begin(epoch=0, used=0)
+            batches.dealer = self
 
     def _begin(self, *, epoch: int, used: int) -> None:
         """Deal an epoch, some samples of which were used; all, if too few are left to give each rank one."""
@@ -75,12 +88,21 @@ class DynamicSampler(Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Return the batches of the epoch, the same number on all ranks; of one that was restored within, its
-        rest.
+        rest. With a parameter server, the mean over ranks, of a whole epoch.
         """
-        return self._dealing.batches
+        return self._dealing.batches if self._served is None else self._served.batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the places in the data set of this rank's batches, from the first that was not used."""
+        """Yield the places in the data set of this rank's batches, from the first that was not used.
+
+        Raises:
+            GradsieveError: with a parameter server: training has ended by an error.
+        """
+        if self._served is not None:
+            order = self._order()
+            for pairs in self._served.deal(self._epoch):
+                yield [place for start, stop in pairs for place in order[start:stop]]
+            return
         if self._used >= len(self):
             self._begin(epoch=self._epoch, used=0)
         order = self._order()[self._skipped :]
@@ -116,11 +138,25 @@ class DynamicSampler(Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, unless it is the present one, which goes on where it was left."""
-        if epoch != self._epoch:
+        if epoch == self._epoch:
+            return
+        if self._served is None:
             self._begin(epoch=epoch, used=0)
+        else:
+            self._epoch = epoch
+            self._served.begin_epoch()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, and how many of its samples were used: prefetched ones are not."""
+        """Return the epoch, and how many of its samples were used: prefetched ones are not.
+
+        With a parameter server, within ``optimizer.consistent()``: what the weights there have used, of all
+        ranks' epochs, of which ``epoch`` is the first that is not over.
+
+        Raises:
+            ConfigurationError: with a parameter server: elsewhere.
+        """
+        if self._served is not None:
+            return self._served.state()
         return {
             "epoch": self._epoch,
             "used": self.samples_used,
@@ -133,7 +169,8 @@ class DynamicSampler(Sampler[list[int]]):
         other ranks than before. Up to one sample per rank is left out if that is all that the epoch has left.
 
         Raises:
-            ConfigurationError: it is of a data set of another size.
+            ConfigurationError: it is of a data set of another size; or of a mode with a parameter server and
+                this is none, or the other way round if training has begun.
         """
         epoch, used = saved.count(state, "epoch"), saved.count(state, "used")
         samples, seen = saved.count(state, "samples"), saved.count(state, "samples_seen")
@@ -141,6 +178,15 @@ class DynamicSampler(Sampler[list[int]]):
             raise ConfigurationError(
                 f"the state of a DynamicSampler is of a data set of {samples} samples, and this one has "
                 f"{self._size}: which of them were used cannot be told. Begin a new epoch instead."
+            )
+        if self._served is not None:
+            self._served.load(state)
+            self._epoch = epoch
+            return
+        if within_an_epoch(state):
+            raise ConfigurationError(
+                f"the state of a DynamicSampler is from within epoch {epoch} of a mode with a parameter "
+                "server, whose ranks use samples out of order: go on in such a mode, or begin a new epoch"
             )
         self._counter.set_samples_seen(seen)
         self._begin(epoch=epoch, used=used)

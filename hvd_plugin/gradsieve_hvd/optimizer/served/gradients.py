@@ -50,13 +50,13 @@ class ServedGradients:
         whole = elements - sum(self._named[number][1].numel() for number in self._layers)
         return (whole + sum(layer.kept for layer in self._layers.values())) / max(elements, 1)
 
-    def payloads(self, step: int) -> dict[int, Tensor] | list[str]:
+    def payloads(self, step: int, scale: float = 1.0) -> dict[int, Tensor] | list[str]:
         """Return what is sent of each parameter's gradient, by number; or the names of those that are not
         finite, and then nothing has changed.
 
         Parameters without a gradient, and frozen ones, are left out; what waits of them waits on.
 
-        step: the clock of a density warm-up: pushes before.
+        step: the clock of a density warm-up: pushes before. scale: what gradients are multiplied by.
 
         Raises:
             ConfigurationError: a gradient is sparse.
@@ -72,7 +72,7 @@ class ServedGradients:
                     f"the gradient of '{name}' is sparse, and a parameter server takes dense ones: make the "
                     "embedding with sparse=False"
                 )
-            payload = self._payload(number, gradient, step)
+            payload = self._payload(number, gradient if scale == 1 else gradient * scale, step)
             if payload is None:
                 refused.append(name)
             else:

@@ -11,6 +11,7 @@ import torch
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.supported import refuse_closure
+from gradsieve_hvd.optimizer.sampling import ServedBatches
 
 from .training import ServedCounters, ServedTraining
 
@@ -24,6 +25,11 @@ class ServedMethods(torch.optim.Optimizer):
     training: ServedTraining
 
     @property
+    def batches(self) -> ServedBatches:
+        """Those that a `DynamicSampler` deals."""
+        return self.training.batches
+
+    @property
     def samples_seen(self) -> int:
         """Samples of all ranks behind the newest weights, by what ``step(samples=...)`` was told."""
         return self.training.samples_seen
@@ -33,21 +39,22 @@ class ServedMethods(torch.optim.Optimizer):
         """How many updates this rank's weights have had."""
         return self.training.version
 
-    def step(self, closure: None = None, *, samples: int = 1) -> None:  # type: ignore[override]
+    def step(self, closure: None = None, *, samples: int | None = None) -> None:  # type: ignore[override]
         """Push the gradients and wait until the mode lets this rank go on; mostly with new weights.
 
         Args:
             closure: none is allowed.
-            samples: in the batch, for `samples_seen` and for modes that follow measured speed.
+            samples: in the batch, for `samples_seen` and for modes that follow measured speed; None for as
+                many as a `DynamicSampler` has dealt, and 1 without one.
 
         Raises:
-            ConfigurationError: there is a closure, ``samples`` is no number of samples, or training has
-                finished.
+            ConfigurationError: there is a closure, ``samples`` is not the number of samples in the batch, or
+                training has finished.
             NonFiniteGradient, ExchangeError, PayloadError, RankMismatch: on all ranks, whichever rank it
                 happened on; training has ended, and the weights are those of the last version that came.
         """
         refuse_closure((self, closure), {})
-        if not is_count(samples, 1):
+        if samples is not None and not is_count(samples, 1):
             raise ConfigurationError(f"samples={samples!r}: expected the number of samples in the batch")
         self.training.step(self, samples)
 
@@ -124,6 +131,7 @@ class ServedMethods(torch.optim.Optimizer):
 
 METHODS = (
     "add_param_group",
+    "batches",
     "consistent",
     "finish",
     "load_state_dict",

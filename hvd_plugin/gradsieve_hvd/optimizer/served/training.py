@@ -21,11 +21,13 @@ from torch.nn import Parameter
 from gradsieve.errors import ConfigurationError, GradsieveError, NonFiniteGradient
 from gradsieve_hvd.engine.pace import Pace
 from gradsieve_hvd.optimizer.arguments import require_known_parameters
+from gradsieve_hvd.optimizer.sampling import ServedBatches
 from gradsieve_hvd.optimizer.stats import OptimizerStats
 from gradsieve_hvd.server.decision_maker import DecisionMaker
 from gradsieve_hvd.server.ledger import Ledger
 from gradsieve_hvd.server.modes import policy
 from gradsieve_hvd.server.partition import Partition
+from gradsieve_hvd.server.ranges import Pairs
 from gradsieve_hvd.server.server_thread import ServerThread
 from gradsieve_hvd.server.shard import Shard
 from gradsieve_hvd.server.shard_optimizer import hyperparameters_of, shard_of
@@ -89,7 +91,7 @@ class ServedTraining:
         first_step: how many steps were taken before, in another mode.
         gives_back: whether the optimizer's state comes back to all ranks at the end.
 
-    gradients: as given. counters: what has happened so far.
+    gradients: as given. batches: that a sampler deals. counters: what has happened so far.
     """
 
     def __init__(
@@ -115,14 +117,44 @@ class ServedTraining:
         self._weights = ServedWeights(self._named)
         self._server: ServerThread | None = None
         self._worker: Worker | None = None
-        self._finished = self._collected = False
+        self._finished = self._collected = self._looking = False
         self._began = time.monotonic()
-        self.counters = ServedCounters()
+        self.counters, self.batches = ServedCounters(), ServedBatches()
+
+    def begin(self, groups: torch.optim.Optimizer) -> Worker:
+        """Return this rank's worker. The first time, which is before the first step, compare settings and
+        weights with the other ranks; see `step`.
+
+        Raises:
+            ConfigurationError, GradsieveError: see `step`.
+        """
+        if self._finished:
+            raise ConfigurationError("optimizer.finish() was called, and all ranks have stopped")
+        return self._worker or self._start(groups)
+
+    @property
+    def ranks(self) -> int:
+        """How many train."""
+        return self._transport.size
+
+    @property
+    def epochs(self) -> list[tuple[int, Pairs]]:
+        """Within `consistent`, the epochs that are not over and what the weights have used of them.
+
+        Raises:
+            ConfigurationError: elsewhere, or after `finish`.
+        """
+        if self._worker is None or not self._looking:
+            raise ConfigurationError(
+                "which samples the weights have used is known within `with optimizer.consistent():`, after "
+                "the first step and before finish()"
+            )
+        return self._worker.epochs
 
     @property
     def samples_seen(self) -> int:
         """Samples of all ranks behind the newest weights that this rank was told of."""
-        return 0 if self._worker is None else self._worker.samples_seen
+        return self.batches.seen_before + (0 if self._worker is None else self._worker.samples_seen)
 
     @property
     def ledger(self) -> Ledger:
@@ -174,23 +206,28 @@ class ServedTraining:
         if self._worker is None:
             self._began = time.monotonic()
 
-    def step(self, groups: torch.optim.Optimizer, samples: int) -> None:
+    def step(self, groups: torch.optim.Optimizer, samples: int | None) -> None:
         """Push the gradients, and wait until the mode lets this rank go on, perhaps with new weights.
 
-        groups: the optimizer whose hyperparameters and, at the first step, state count.
+        groups: the optimizer whose hyperparameters and, at the first step, state count. samples: in the
+        batch; None for what was dealt, or 1.
 
         Raises:
-            ConfigurationError: training has finished, a gradient is sparse, or there are parameters that
-                nobody serves.
+            ConfigurationError: training has finished, a gradient is sparse, there was no such batch, or there
+                are parameters that nobody serves.
             GradsieveError: training has failed, here or on another rank; the weights are of the last version
                 that came.
         """
         require_known_parameters(groups, {parameter for _, parameter in self._named})
-        worker = self._worker or self._start(groups)
-        if self._finished:
-            raise ConfigurationError("optimizer.step() after optimizer.finish(): all ranks have stopped")
+        worker = self.begin(groups)
         worker.raise_if_failed()
-        payloads = self.gradients.payloads(self._first_step + worker.pushes)
+        dealt = self.batches.samples
+        if samples is not None and samples != (dealt or samples):
+            raise ConfigurationError(
+                f"step(samples={samples}) after a batch that the DynamicSampler has dealt {dealt}: take "
+                "one step for each batch that its loader yields"
+            )
+        payloads = self.gradients.payloads(self._first_step + worker.pushes, self.batches.scale)
         if isinstance(payloads, list):
             self._refuse(worker, payloads)
         assert isinstance(payloads, dict)
@@ -198,13 +235,16 @@ class ServedTraining:
         hyperparameters = hyperparameters_of(groups) if self._transport.rank == 0 else []
         pushed = time.monotonic()
         try:
-            fresh = worker.push(payloads, samples, seconds, hyperparameters)
+            fresh = worker.push(
+                payloads, samples or dealt or 1, seconds, hyperparameters, dealt=dealt is not None
+            )
         except GradsieveError:
             self.gradients.rollback()
             raise
         if fresh is not None:
             self._put(worker, fresh.tensors)
         self.gradients.commit()
+        self.batches.used()
         self._began = time.monotonic()
         self._count(payloads, fresh, seconds, self._began - pushed)
         self.counters.staleness = worker.staleness
@@ -264,13 +304,13 @@ class ServedTraining:
         own = self._weights.copies()
         fresh = self._worker.newest(with_state=state)
         self._put(self._worker, fresh.tensors)
-        self._collected = state
+        self._collected, self._looking = state, True
         groups.state = self._state(fresh)
         try:
             yield fresh.version
         finally:
             self._weights.restore(own)
-            self._collected = False
+            self._collected = self._looking = False
             groups.state = defaultdict(dict)
 
     def _start(self, groups: torch.optim.Optimizer) -> Worker:
