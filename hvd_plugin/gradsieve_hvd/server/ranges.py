@@ -43,9 +43,8 @@ class Ranges:
         Raises:
             ValueError: one is there already, or a range has none.
         """
-        for pair in pairs:
-            start, stop = pair
-            at = bisect(self._pairs, pair)
+        for start, stop in pairs:
+            at = bisect(self._pairs, (start, stop))
             before, behind = self._pairs[max(at - 1, 0) : at], self._pairs[at : at + 1]
             overlap = any(end > start for _, end in before) or any(begin < stop for begin, _ in behind)
             if overlap or not 0 <= start < stop:

@@ -43,7 +43,9 @@ def test_a_set_of_places_is_one_whatever_the_order_in_which_they_join_and_leave(
 class Rank:
     """A rank whose loader has asked for ``depth`` batches before the first step."""
 
-    def __init__(self, ledger: SampleLedger, rank: int, speed: int, depth: int, dealt: dict[str, Any]) -> None:
+    def __init__(
+        self, ledger: SampleLedger, rank: int, speed: int, depth: int, dealt: dict[str, Any]
+    ) -> None:
         self.ledger, self.rank, self.speed, self.depth, self.data = ledger, rank, speed, depth, dealt
         self.iteration, self.turn, self.fetched, self.ended, self.gone = 0, -1, deque[Any](), True, False
 
