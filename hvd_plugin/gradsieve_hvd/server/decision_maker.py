@@ -52,7 +52,8 @@ class DecisionMaker:
         mode: what decides. workers: P. now: when the workers began their first batch, which all may compute.
         shards: the ranks that keep something, and are given orders.
         with_state: whether everybody gets the optimizer's state, too, with the last weights.
-        samples: what deals them, where a sampler asks.
+        samples: what deals them, where a sampler asks, and goes on after these workers have left; None for
+            one whose last workers they are.
 
     wake_at: when to call `wake`, if it is told nothing before; None for never. missed: how many gradients
     were applied, by the number of releases that each had missed. discarded: pushes that never are. pushes,
@@ -72,6 +73,7 @@ class DecisionMaker:
     ) -> None:
         self._mode, self._table = mode, NodeTable(workers)
         self._ledger = SampleLedger(workers) if samples is None else samples
+        self._ends_with_workers = samples is None
         self._everyone, self._shards, self._with_state = range(workers), sorted(shards), with_state
         self._samples: dict[int, int] = {}  # by push that waits for a release
         self._released_samples = 0
@@ -103,7 +105,8 @@ class DecisionMaker:
             case AskBatch():
                 return [([rank], self._dealt(rank, letter))]
             case Leave():
-                self._ledger.left(rank)
+                if self._ends_with_workers:
+                    self._ledger.left(rank)
                 return [*self._turn(Left(now, rank)), *self._ending()]
             case AskWeights(with_state=with_state):
                 send = Send((rank,), (self._table.nodes[rank].version,), with_state=with_state)

@@ -66,6 +66,12 @@ class Ranges:
                 self._pairs.insert(0, (cut, stop))
         return tuple(taken)
 
+    def between(self, first: int, last: int) -> Pairs:
+        """Return the places from the ``first`` of them, counted from 0, to the one before the ``last``."""
+        rest = Ranges(self._pairs)
+        rest.take(first)
+        return rest.take(last - first)
+
     def without(self, size: int) -> Ranges:
         """Return those of the first ``size`` places that are not in this set."""
         edges = [0, *(edge for pair in self._pairs for edge in pair), size]

@@ -91,6 +91,17 @@ class SampleLedger:
         self._held[rank].append((turn, places))
         return places
 
+    def hand_over(self, epoch: int, used: Pairs, samples: int, held: Sequence[Sequence[Pairs]]) -> None:
+        """Go on within the first turn's epoch, of which batches were used, and ranks' loaders have some."""
+        taken = Ranges(used)
+        for rank, batches in enumerate(held):
+            self._held[rank].extend((0, places) for places in batches)
+            for places in batches:
+                taken.add(places)
+        self._iterations = [1] * len(self._held)
+        everyone = set(range(len(self._held)))
+        self._epochs[0] = _Epoch(epoch, taken.without(samples), Ranges(used), everyone)
+
     def pushed(self, rank: int, number: int) -> None:
         """A rank has pushed the first of the batches that it has.
 

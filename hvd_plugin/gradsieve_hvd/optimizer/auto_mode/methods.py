@@ -11,6 +11,7 @@ from gradsieve_hvd.engine.supported import refuse_closure
 from gradsieve_hvd.optimizer import methods
 from gradsieve_hvd.optimizer.arguments import require_known_parameters
 from gradsieve_hvd.optimizer.methods import DistributedMethods
+from gradsieve_hvd.optimizer.served.training import ServedTraining
 from gradsieve_hvd.optimizer.stats import OptimizerStats
 
 from .mode_changes import ModeChanges
@@ -32,6 +33,17 @@ class AutoMethods(DistributedMethods):
     def mode(self) -> str:
         """The present one."""
         return self.mode_changes.present
+
+    @property
+    def training(self) -> ServedTraining | None:
+        """Of a mode with a parameter server; None in other modes."""
+        return self.mode_changes.served
+
+    @property
+    def samples_seen(self) -> int | None:
+        """Samples of all ranks that have become weights; None without a `DynamicSampler`."""
+        served, batches = self.mode_changes.served, self.synchronizer.batches
+        return batches.samples_seen if served is None or batches.dealer is None else served.samples_seen
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -70,7 +82,7 @@ class AutoMethods(DistributedMethods):
         rounds, served, result = self.mode_changes.rounds, self.mode_changes.served, None
         if served is not None:
             refuse_closure((self, closure), {})
-            served.step(self, samples=1)
+            served.step(self, samples=None)
             self.mode_changes.after_served_step(self)
             return None
         if rounds is None:
@@ -196,6 +208,7 @@ METHODS = (
     "mode",
     "modes",
     "state_dict",
+    "training",
 )
 # Else torch would wrap it, and the user's step hooks ran twice.
 AutoMethods.step.hooked = True  # type: ignore[attr-defined]

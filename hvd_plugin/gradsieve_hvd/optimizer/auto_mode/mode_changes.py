@@ -19,6 +19,7 @@ from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.optimizer.local.report import Report
 from gradsieve_hvd.optimizer.local.rounds import LocalRounds
 from gradsieve_hvd.optimizer.local.rules import LocalRules
+from gradsieve_hvd.optimizer.sampling.sampler_state import Epochs
 from gradsieve_hvd.optimizer.served.mode import why_no_bound
 from gradsieve_hvd.optimizer.served.training import ServedTraining
 from gradsieve_hvd.optimizer.synchronizer import Synchronizer
@@ -86,8 +87,6 @@ class ModeChanges:
     def _why_not_served(self) -> str:
         if self._server is None:
             return "it needs parameter_server=True, which has demands of its own on a program"
-        if self.synchronizer.batches.dealer is not None:
-            return "a gradsieve_hvd.DynamicSampler does not deal by it yet"
         return f"it does not go with {self._passes} backward passes a step" if self._passes != 1 else ""
 
     def why_not(self, mode: str) -> str:
@@ -119,6 +118,7 @@ class ModeChanges:
            they are.
         5. When shares follow speed no more, all ranks' batches are equal from the first one on that no rank
            has handed out.
+        6. What is left of a sampler's epoch is dealt by rank 0 from now on, or by all ranks alike again.
 
         optimizer: the user's; its state is changed.
 
@@ -146,7 +146,10 @@ class ModeChanges:
         if self.present == "balanced":
             self._deal_evenly(told)
         self.rules = self.rules if local_steps is None else replace(self.rules, steps=local_steps)
+        left = [] if self._server is None else self._server.dealt.epochs
+        was_served = self.present in SERVED_MODES
         self._enter(mode, staleness_bound)
+        self._hand_samples_over(told, left if was_served else None, was_served=was_served)
         if self.synchronizer.connection.messages.rank == 0:
             _log.info("from step %d on mode %r%s", self.steps, mode, self._shown_steps())
 
@@ -274,7 +277,8 @@ class ModeChanges:
             "staleness_bound": staleness_bound,
             "step": self.steps,
             "weights": bit_hash(torch.tensor(hashes, dtype=torch.int64, device="cpu")),
-            "problem": self._problem(mode, local_steps, staleness_bound),
+            "problem": self._problem(mode, local_steps, staleness_bound) or self._why_not_now(mode),
+            "epoch": 0 if dealer is None else dealer.epoch,
             "handed_out": synchronizer.batches.taken if dealer is None else dealer.handed_out,
         }
         message = synchronizer.connection.messages.tell(json.dumps(said).encode(), f"mode.{self._changes}")
@@ -282,7 +286,7 @@ class ModeChanges:
         for rank, each in enumerate(told):
             if each["problem"]:
                 raise ConfigurationError(f"mode {each['mode']!r} on rank {rank}: {each['problem']}")
-        for field in ("mode", "local_steps", "staleness_bound", "step", "weights"):
+        for field in ("mode", "local_steps", "staleness_bound", "step", "weights", "epoch"):
             values = [each[field] for each in told]
             if any(value != values[0] for value in values):
                 shown = ", ".join(f"rank {rank}: {value!r}" for rank, value in enumerate(values))
@@ -306,6 +310,29 @@ class ModeChanges:
     def _deal_evenly(self, told: Sequence[Mapping[str, Any]]) -> None:
         first = max(each["handed_out"] for each in told)
         self.synchronizer.batches.change(first, (1.0,) * len(told))
+
+    def _hand_samples_over(
+        self, told: Sequence[Mapping[str, Any]], left: Epochs | None, *, was_served: bool
+    ) -> None:
+        """What is left of an epoch is dealt by rank 0 with a parameter server, else by all ranks alike."""
+        dealer = self.synchronizer.batches.dealer
+        if dealer is None or self._server is None or was_served == (self.present in SERVED_MODES):
+            return
+        if was_served:
+            dealer.take_over(left or ())
+        else:
+            dealt = self._server.dealt
+            dealer.hand_over([each["handed_out"] for each in told], dealt.ledger, dealt.batches)
+
+    def _why_not_now(self, mode: str) -> str:
+        """Return why ranks cannot leave a parameter server here; empty if they can."""
+        amid = self._server is not None and self._server.dealt.batches.open
+        if mode in SERVED_MODES or not amid:
+            return ""
+        return (
+            "ranks are amid an epoch, of which their loaders have different numbers of batches: leave a mode "
+            "with a parameter server where loaders are not iterated, as between two epochs"
+        )
 
     def _enter(self, mode: str, staleness_bound: int | None) -> None:
         synchronizer = self.synchronizer

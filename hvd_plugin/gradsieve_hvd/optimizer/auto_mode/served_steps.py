@@ -9,9 +9,11 @@ import torch
 
 from gradsieve.errors import RankMismatch
 from gradsieve_hvd.engine.pace import Pace
+from gradsieve_hvd.optimizer.sampling import ServedBatches
 from gradsieve_hvd.optimizer.served.gradients import ServedGradients
-from gradsieve_hvd.optimizer.served.training import ServedTraining
+from gradsieve_hvd.optimizer.served.training import DealtBefore, ServedTraining
 from gradsieve_hvd.optimizer.synchronizer import Synchronizer
+from gradsieve_hvd.server.sample_ledger import SampleLedger
 
 SERVED_MODES = ("asp", "ssp", "dssp", "dasp")
 """Those that a training may change to: "bsp" is a baseline to compare them with."""
@@ -30,8 +32,9 @@ class ServedSteps:
             and goes with the pushes.
         shards: the ranks that may keep weights.
 
-    training: of the present phase; None in modes without a server. staleness_bound: of the present mode; None
-    for the usual one.
+    training: of the present phase; None in modes without a server. dealt: batches that a sampler deals, in
+    all phases since the last mode without a server. staleness_bound: of the present mode; None for the usual
+    one.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class ServedSteps:
         self._optimizer, self._synchronizer, self._shards = optimizer, synchronizer, shards
         self.training: ServedTraining | None = None
         self._mode, self._phases = "", 0
+        self.dealt = self._nothing_dealt()
         self.staleness_bound: int | None = None
         self._reported: Pace | None = None
         self._asked = 0  # the last plan for which ranks were asked to stop
@@ -49,7 +53,9 @@ class ServedSteps:
         self.training, self._reported, self._mode = None, None, mode
         self.staleness_bound = staleness_bound
         if mode not in SERVED_MODES:
+            self.dealt = self._nothing_dealt()
             return
+        self.dealt.batches.seen_before = self._synchronizer.batches.samples_seen or 0
         synchronizer, reducer = self._synchronizer, self._synchronizer.reducer
         named, step = sorted(synchronizer.named.items()), synchronizer.agreement.steps
         states = [reducer.state_of(name, parameter) for name, parameter in named if parameter.requires_grad]
@@ -71,11 +77,16 @@ class ServedSteps:
             meet=meet,
             first_step=step,
             gives_back=True,
+            dealt=self.dealt,
         )
+
+    def _nothing_dealt(self) -> DealtBefore:
+        return DealtBefore(ServedBatches(), SampleLedger(self._synchronizer.batches.ranks))
 
     def restart(self) -> None:
         """Begin the present mode as in a new process, on all ranks together."""
         self._asked = 0
+        self.dealt = self._nothing_dealt()
         self.begin(self._mode, self.staleness_bound)
 
     def after_step(self, optimizer: torch.optim.Optimizer, followed: int) -> bool:
@@ -112,7 +123,8 @@ class ServedSteps:
         once all have come to some such place, and begin another phase. In modes without a server, nothing.
 
         1. Stop pushing, and serve until all ranks have.
-        2. Tell each other how many steps that took, where they are, and rank 0's plan.
+        2. Tell each other how many steps that took, where they are, rank 0's plan, and which samples were
+           used.
         3. Those that have stopped for a plan alone go on. Others wait, phase by phase, until all have come
            where they are.
 
@@ -128,6 +140,8 @@ class ServedSteps:
         while self.training is not None:
             self.training.finish(optimizer)
             places = self._tell(self.training.counters.steps, where)
+            if self.dealt.batches.dealt:
+                self._synchronizer.batches.set_samples_seen(self.training.samples_seen)
             self.begin(self._mode, self.staleness_bound)
             if len({*places} - {_STEP}) > 1:
                 shown = ", ".join(f"rank {rank}: {place}" for rank, place in enumerate(places))
@@ -142,11 +156,15 @@ class ServedSteps:
     def _tell(self, steps: int, where: str) -> list[str]:
         self._phases += 1
         agreement, messages = self._synchronizer.agreement, self._synchronizer.connection.messages
-        told = messages.tell(json.dumps([steps, where]).encode(), f"served.{self._phases}").wait()
-        taken, places = zip(*map(json.loads, told), strict=True)
+        dealt = self.dealt
+        said = [steps, where, dealt.batches.open, dealt.ledger.state() if messages.rank == 0 else []]
+        told = messages.tell(json.dumps(said).encode(), f"served.{self._phases}").wait()
+        taken, places, amid, epochs = zip(*map(json.loads, told), strict=True)
         agreement.other_steps += max(taken)
+        if dealt.batches.dealt:
+            dealt.epochs = epochs[0]
         # Programs that have taken different numbers of steps may not go on in step: their own collectives,
-        # and their evaluations, would come at different ones.
-        together = len({*places}) == 1 and where != _STEP
+        # and their evaluations, would come at different ones. So would batches that loaders have already.
+        together = len({*places}) == 1 and where != _STEP and not any(amid)
         agreement.at_once(agreement.steps, None if together else SERVED_MODES)
         return list(places)

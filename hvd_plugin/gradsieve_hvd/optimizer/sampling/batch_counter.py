@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from gradsieve_hvd.server.ranges import Pairs
+from gradsieve_hvd.server.sample_ledger import SampleLedger
+
+from .sampler_state import Epochs
+from .served_batches import ServedBatches
+
 Shares = tuple[float, ...]
 
 
@@ -21,12 +27,28 @@ class Dealer(Protocol):
         ...
 
     @property
-    def samples_used(self) -> int:
-        """Samples of the epoch that are not dealt any more."""
+    def epoch(self) -> int:
+        """The present one."""
         ...
 
-    def deal_rest(self, used: int) -> None:
-        """Deal what is left of the epoch after so many samples, to the ranks that there are now."""
+    @property
+    def used(self) -> Pairs:
+        """Places of the epoch's order that are not dealt any more."""
+        ...
+
+    def deal_rest(self, used: Pairs) -> None:
+        """Deal what else there is of the epoch, to the ranks that there are now."""
+        ...
+
+    def hand_over(self, handed_out: Sequence[int], ledger: SampleLedger, batches: ServedBatches) -> None:
+        """Have a parameter server's rank 0 deal what is left of the epoch, from now on.
+
+        handed_out: of every rank.
+        """
+        ...
+
+    def take_over(self, epochs: Epochs) -> None:
+        """Deal what a parameter server has left of some epochs."""
         ...
 
 
@@ -50,7 +72,7 @@ class BatchCounter:
 
     def restart(self, rank: int, ranks: int) -> None:
         """Begin with batch 0 and equal shares, as ranks that are new do; samples seen go on."""
-        used = 0 if self.dealer is None else self.dealer.samples_used
+        used = () if self.dealer is None else self.dealer.used
         self._changes: list[tuple[int, Shares]] = [(0, (1.0,) * ranks)]
         self.rank, self.ranks = rank, ranks
         self.taken = self._pending = 0

@@ -10,12 +10,14 @@ from torch.utils.data import Sampler
 
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
-from gradsieve.policies import state as saved
+from gradsieve_hvd.server.ranges import Pairs, Ranges, count
+from gradsieve_hvd.server.sample_ledger import SampleLedger
 
-from .batch_counter import BatchCounter
+from .batch_counter import BatchCounter, Shares
 from .dealing import Dealing
+from .sampler_state import Epochs, packed, unpacked
 from .served_batches import ServedBatches
-from .served_dealing import ServedDealing, within_an_epoch
+from .served_dealing import ServedDealing
 
 
 class DynamicSampler(Sampler[list[int]]):
@@ -67,30 +69,31 @@ class DynamicSampler(Sampler[list[int]]):
                 "gradsieve_hvd.DistributedOptimizer"
             )
         self._size, self._seed, self._shuffle = len(dataset), seed, shuffle
-        self._epoch, self._batch_size = 0, batch_size
-        self._served: ServedDealing | None = None
-        if isinstance(batches, ServedBatches):
-            order = {"samples": self._size, "batch_size": batch_size, "seed": seed, "shuffle": shuffle}
-            self._served = ServedDealing(optimizer, order)
-        else:
-            self._counter = batches
-            self._begin(epoch=0, used=0)
-            batches.dealer = self
+        self._epoch, self._batch_size, self._optimizer = 0, batch_size, optimizer
+        order = {"samples": self._size, "batch_size": batch_size, "seed": seed, "shuffle": shuffle}
+        self._served = ServedDealing(optimizer, order)
+        self._counter = None if isinstance(batches, ServedBatches) else batches
+        self._others: dict[int, Pairs] = {}  # used of epochs that come
+        if self._counter is not None:
+            self._begin(self._counter, epoch=0, used=())
+            self._counter.dealer = self
 
-    def _begin(self, *, epoch: int, used: int) -> None:
+    def _begin(self, counter: BatchCounter, *, epoch: int, used: Pairs) -> None:
         """Deal an epoch, some samples of which were used; all, if too few are left to give each rank one."""
-        ranks, taken = self._counter.ranks, self._counter.taken
-        self._epoch, left = epoch, self._size - used
-        self._skipped = used if left >= ranks else 0
-        self._dealing = Dealing(self._size - self._skipped, ranks, self._batch_size)
+        ranks, taken = counter.ranks, counter.taken
+        self._epoch, left = epoch, self._size - count(used)
+        before = Ranges(used if left >= ranks else ())
+        self._rest = before.without(self._size)
+        self._dealing = Dealing(len(self._rest), ranks, self._batch_size)
         self._first = taken if left >= ranks else taken - self._dealing.batches
         self._handed_out = taken
+        self._served.resume([(epoch, used), *self._others.items()])
 
     def __len__(self) -> int:
         """Return the batches of the epoch, the same number on all ranks; of one that was restored within, its
         rest. With a parameter server, the mean over ranks, of a whole epoch.
         """
-        return self._dealing.batches if self._served is None else self._served.batches
+        return self._dealing.batches if self._served.training is None else self._served.batches
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the places in the data set of this rank's batches, from the first that was not used.
@@ -98,53 +101,99 @@ class DynamicSampler(Sampler[list[int]]):
         Raises:
             GradsieveError: with a parameter server: training has ended by an error.
         """
-        if self._served is not None:
-            order = self._order()
-            for pairs in self._served.deal(self._epoch):
-                yield [place for start, stop in pairs for place in order[start:stop]]
-            return
-        if self._used >= len(self):
-            self._begin(epoch=self._epoch, used=0)
-        order = self._order()[self._skipped :]
-        self._handed_out = self._counter.taken
-        for number in range(self._used, len(self)):
+        order = self._order()
+        if self._served.training is not None:
+            parts = self._served.deal(self._epoch)
+        else:
+            parts = self._dealt_alike(self._known_counter)
+        for pairs in parts:
+            yield [place for start, stop in pairs for place in order[start:stop]]
+
+    def _dealt_alike(self, counter: BatchCounter) -> Iterator[Pairs]:
+        """Yield parts of batches that all ranks compute, and whatever is dealt when that has ended."""
+        batches = self._dealing.batches
+        if self._taken(counter) >= batches:
+            self._begin(counter, epoch=self._epoch, used=())
+            batches = self._dealing.batches
+        self._handed_out = counter.taken
+        for number in range(self._taken(counter), batches):
+            if self._served.training is not None:
+                yield from self._served.go_on(self._epoch)
+                return
             batch = self._first + number
-            part = self._dealing.part(number, self._counter.shares(batch), self._counter.rank)
             self._handed_out = batch + 1
-            yield order[part.start : part.stop]
+            yield self._part(number, counter.shares(batch), counter.rank)
+
+    def _part(self, number: int, shares: Shares, rank: int) -> Pairs:
+        part = self._dealing.part(number, shares, rank)
+        return self._rest.between(part.start, part.stop)
+
+    def _taken(self, counter: BatchCounter) -> int:
+        """Return how many of the epoch's batches the optimizer has taken."""
+        return counter.taken - self._first
 
     @property
-    def _used(self) -> int:
-        """How many of the epoch's batches the optimizer has taken."""
-        return self._counter.taken - self._first
+    def _known_counter(self) -> BatchCounter:
+        assert self._counter is not None, "there are modes without a parameter server"
+        return self._counter
+
+    @property
+    def epoch(self) -> int:
+        """The present one."""
+        return self._epoch
 
     @property
     def handed_out(self) -> int:
         """See `Dealer`."""
-        return max(self._handed_out, self._counter.taken)
+        return max(self._handed_out, self._known_counter.taken)
 
     def sizes(self, batch: int) -> Sequence[int]:
         """See `Dealer`; beyond the end of the epoch, as in a new one."""
-        return self._dealing.sizes((batch - self._first) % len(self), self._counter.shares(batch))
+        number = (batch - self._first) % self._dealing.batches
+        return self._dealing.sizes(number, self._known_counter.shares(batch))
 
     @property
-    def samples_used(self) -> int:
+    def used(self) -> Pairs:
         """See `Dealer`: of steps that were taken; prefetched ones are dealt again."""
-        return self._skipped + self._dealing.before(self._used)
+        used = self._rest.without(self._size)
+        used.add(self._rest.between(0, self._dealing.before(self._taken(self._known_counter))))
+        return used.pairs
 
-    def deal_rest(self, used: int) -> None:
+    def deal_rest(self, used: Pairs) -> None:
         """See `Dealer`; for loaders that are iterated again."""
-        self._begin(epoch=self._epoch, used=used)
+        self._begin(self._known_counter, epoch=self._epoch, used=used)
+
+    def hand_over(self, handed_out: Sequence[int], ledger: SampleLedger, batches: ServedBatches) -> None:
+        """See `Dealer`; loaders go on with what they have."""
+        counter = self._known_counter
+        taken, last = self._taken(counter), self._first + self._dealing.batches
+        held = [
+            [
+                self._part(number, counter.shares(self._first + number), rank)
+                for number in range(taken, handed - self._first)
+            ]
+            for rank, handed in enumerate(handed_out)
+        ]
+        ledger.hand_over(self._epoch, self.used, self._size, held)
+        batches.hand_over(held[counter.rank], self._batch_size, ended=handed_out[counter.rank] >= last)
+        self._served.resume(list(self._others.items()))
+
+    def take_over(self, epochs: Epochs) -> None:
+        """See `Dealer`; loaders are between two iterations."""
+        self._others = dict(epochs)
+        self._begin(self._known_counter, epoch=self._epoch, used=self._others.pop(self._epoch, ()))
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, unless it is the present one, which goes on where it was left."""
         if epoch == self._epoch:
             return
-        if self._served is None:
-            self._begin(epoch=epoch, used=0)
+        training = self._served.training
+        if training is None:
+            used = self._others.pop(epoch, ())
+            self._begin(self._known_counter, epoch=epoch, used=used)
         else:
             self._epoch = epoch
-            self._served.begin_epoch()
+            training.batches.begin_epoch()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, and how many of its samples were used: prefetched ones are not.
@@ -155,41 +204,31 @@ class DynamicSampler(Sampler[list[int]]):
         Raises:
             ConfigurationError: with a parameter server: elsewhere.
         """
-        if self._served is not None:
-            return self._served.state()
-        return {
-            "epoch": self._epoch,
-            "used": self.samples_used,
-            "samples": self._size,
-            "samples_seen": self._counter.samples_seen,
-        }
+        training, counter = self._served.training, self._counter
+        if training is not None and (counter is None or training.begun or training.batches.dealt):
+            return packed(training.epochs, self._size, self._optimizer.samples_seen)
+        known = self._known_counter
+        return packed([(self._epoch, self.used), *self._others.items()], self._size, known.samples_seen)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, with the weights that were saved at the same time, on all ranks; there may be
         other ranks than before. Up to one sample per rank is left out if that is all that the epoch has left.
 
         Raises:
-            ConfigurationError: it is of a data set of another size; or of a mode with a parameter server and
-                this is none, or the other way round if training has begun.
+            ConfigurationError: it is of a data set of another size, or, with a parameter server, batches were
+                dealt already.
         """
-        epoch, used = saved.count(state, "epoch"), saved.count(state, "used")
-        samples, seen = saved.count(state, "samples"), saved.count(state, "samples_seen")
-        if samples != self._size or used > samples:
-            raise ConfigurationError(
-                f"the state of a DynamicSampler is of a data set of {samples} samples, and this one has "
-                f"{self._size}: which of them were used cannot be told. Begin a new epoch instead."
-            )
-        if self._served is not None:
-            self._served.load(state)
-            self._epoch = epoch
-            return
-        if within_an_epoch(state):
-            raise ConfigurationError(
-                f"the state of a DynamicSampler is from within epoch {epoch} of a mode with a parameter "
-                "server, whose ranks use samples out of order: go on in such a mode, or begin a new epoch"
-            )
-        self._counter.set_samples_seen(seen)
-        self._begin(epoch=epoch, used=used)
+        epochs, seen = unpacked(state, self._size)
+        (epoch, used), *others = epochs
+        training = self._served.training
+        if training is not None:
+            training.require_not_begun("DynamicSampler.load_state_dict()")
+            training.batches.seen_before = seen
+        self._epoch, self._others = epoch, dict(others)
+        self._served.resume(epochs)
+        if self._counter is not None:
+            self._counter.set_samples_seen(seen)
+            self._begin(self._counter, epoch=epoch, used=used)
 
     def _order(self) -> list[int]:
         if not self._shuffle:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gradsieve.errors import ConfigurationError
@@ -18,7 +18,8 @@ class ServedBatches:
     loader wants it. So a rank has one more than its loader prefetches and its model computes; see
     `gradsieve_hvd.server.sample_ledger.SampleLedger` for what becomes of those that it does not use.
 
-    seen_before: samples behind the weights that training began with.
+    seen_before: samples behind the weights that training began with. open: whether a loader is amid an
+    iteration.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,13 @@ class ServedBatches:
         self._iteration = self._turn = self.seen_before = 0
         self._nominal = 1
         self._ended = False  # the present epoch, for this rank
+        self.open = self._asked = False
+        self._ahead: Pairs | None = None  # dealt by a worker that has finished
+
+    @property
+    def dealt(self) -> bool:
+        """Whether a sampler deals them."""
+        return bool(self._iteration)
 
     @property
     def samples(self) -> int | None:
@@ -56,7 +64,7 @@ class ServedBatches:
         self._turn, self._ended = self._turn + 1, False
 
     def deal(self, begin: Callable[[], Worker], epoch: int, data: dict[str, Any]) -> Iterator[Pairs]:
-        """Yield batches, as places in the epoch's order, until it is used up.
+        """Yield an iteration's batches, as places in the epoch's order, until that is used up.
 
         begin: returns the worker, which it lets begin. data: see `SampleLedger`.
 
@@ -68,16 +76,45 @@ class ServedBatches:
             self.begin_epoch()
         self._iteration += 1
         self._handed_out.clear()
-        self._nominal = data["batch_size"]
+        self._ahead = None
+        yield from self.go_on(begin, epoch, data)
+
+    def go_on(self, begin: Callable[[], Worker], epoch: int, data: dict[str, Any]) -> Iterator[Pairs]:
+        """Yield more batches of the present iteration; see `deal`."""
         iteration, turn = self._iteration, self._turn
-        begin().ask_batch(iteration, turn, epoch, data)
-        while places := begin().next_batch(iteration):
-            begin().ask_batch(iteration, turn, epoch, data)
-            self._handed_out.append(places)
-            yield places
-            if iteration != self._iteration:
-                raise ConfigurationError(
-                    "a DynamicSampler was iterated again while a loader goes on with the iteration before: "
-                    "use one loader at a time"
-                )
-        self._ended = True
+        self._nominal = data["batch_size"]
+        self.open = True
+        try:
+            self._ask(begin(), epoch, data)
+            while places := self._next(begin):
+                self._ask(begin(), epoch, data)
+                self._handed_out.append(places)
+                yield places
+                if (iteration, turn) != (self._iteration, self._turn):
+                    raise ConfigurationError(
+                        "a DynamicSampler was iterated again, or set to another epoch, while a loader goes "
+                        "on with the iteration before: use one loader at a time"
+                    )
+            self._ended = True
+        finally:
+            if iteration == self._iteration:
+                self.open = False
+
+    def hand_over(self, held: Iterable[Pairs], nominal: int, *, ended: bool) -> None:
+        """Go on with what this rank's loader has already. ended: whether that is all of the epoch."""
+        self._handed_out.extend(held)
+        self._iteration, self._nominal, self._ended = 1, nominal, ended
+
+    def keep_answer(self, worker: Worker) -> None:
+        """A worker has finished; what it was dealt last is for the next one."""
+        if self._asked and self._ahead is None:
+            self._ahead = worker.next_batch(self._iteration)
+
+    def _ask(self, worker: Worker, epoch: int, data: dict[str, Any]) -> None:
+        worker.ask_batch(self._iteration, self._turn, epoch, data)
+        self._asked = True
+
+    def _next(self, begin: Callable[[], Worker]) -> Pairs:
+        places = begin().next_batch(self._iteration) if self._ahead is None else self._ahead
+        self._asked, self._ahead = False, None
+        return places

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.server.ranges import Pairs, Ranges, count
+from gradsieve_hvd.server.ranges import Pairs
+from gradsieve_hvd.server.worker import Worker
 
+from .sampler_state import Epochs
 from .served_batches import ServedBatches
 
 
+class Training(Protocol):
+    """What a sampler needs of a training with a parameter server."""
+
+    batches: ServedBatches
+
+    @property
+    def ranks(self) -> int:
+        """How many train."""
+        ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether the shards have the weights."""
+        ...
+
+    @property
+    def epochs(self) -> Epochs:
+        """Those that are not over, and what the weights have used of them."""
+        ...
+
+    def begin(self, groups: Any) -> Worker:
+        """Return this rank's worker, which begins to train with the first call."""
+        ...
+
+    def require_not_begun(self, what: str) -> None:
+        """Raise if the shards have the weights."""
+        ...
+
+
 class ServedDealing:
-    """Asks for batches, and knows what to save and to load of those that all ranks have used.
+    """Asks for batches.
 
     Args:
-        optimizer: with a ``training`` and its ``batches``; see
-            `gradsieve_hvd.optimizer.served.training.ServedTraining`.
+        optimizer: with a ``training`` (`Training`) in modes with a parameter server, and None in others.
         data: equal on all ranks; see `gradsieve_hvd.server.sample_ledger.Data`.
     """
 
@@ -25,60 +54,32 @@ class ServedDealing:
         self._data = {**data, "resume": []}
 
     @property
+    def training(self) -> Training | None:
+        """The present one; None without a parameter server."""
+        training: Training | None = getattr(self._optimizer, "training", None)
+        return training
+
+    @property
     def batches(self) -> int:
         """The mean number of an epoch's batches for each rank, rounded up."""
-        ranks: int = self._optimizer.training.ranks
-        return -(-int(self._data["samples"]) // (ranks * int(self._data["batch_size"])))
+        return -(-int(self._data["samples"]) // (self._served.ranks * int(self._data["batch_size"])))
+
+    def resume(self, epochs: Epochs) -> None:
+        """Have them go on from what was used of them, when ranks that know of none begin."""
+        self._data["resume"] = list(epochs)
 
     def deal(self, epoch: int) -> Iterator[Pairs]:
-        """See `ServedBatches.deal`."""
-        training = self._optimizer.training
-        batches: ServedBatches = training.batches
-        return batches.deal(lambda: training.begin(self._optimizer), epoch, self._data)
+        """Yield the batches of an iteration that begins; see `ServedBatches.deal`."""
+        return self._served.batches.deal(self._begin, epoch, self._data)
 
-    def begin_epoch(self) -> None:
-        """Another epoch comes than the one before."""
-        self._optimizer.training.batches.begin_epoch()
+    def go_on(self, epoch: int) -> Iterator[Pairs]:
+        """Yield more batches of one that began without a parameter server."""
+        return self._served.batches.go_on(self._begin, epoch, self._data)
 
-    def state(self) -> dict[str, Any]:
-        """Return what a sampler saves; see `load`.
+    def _begin(self) -> Worker:
+        return self._served.begin(self._optimizer)
 
-        Raises:
-            ConfigurationError: it is not known now; see `ServedTraining.epochs`.
-        """
-        epochs = self._optimizer.training.epochs
-        first, used = epochs[0] if epochs else (0, ())
-        return {
-            "epoch": first,
-            "used": count(used),
-            "epochs": epochs,
-            "samples": self._data["samples"],
-            "samples_seen": self._optimizer.samples_seen,
-        }
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from there, before the first batch.
-
-        Raises:
-            ConfigurationError: batches were dealt; or the state says nonsense.
-        """
-        training = self._optimizer.training
-        training.require_not_begun("DynamicSampler.load_state_dict()")
-        epochs = state.get("epochs", [(state["epoch"], ((0, state["used"]),) if state["used"] else ())])
-        try:
-            used = [(int(epoch), Ranges(tuple(pairs))) for epoch, pairs in epochs]
-            wrong = any(each.pairs[-1][1] > self._data["samples"] for _, each in used if each)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"the state of a DynamicSampler: epochs={epochs!r}: {error}") from error
-        if wrong:
-            raise ConfigurationError(
-                f"the state of a DynamicSampler has used places beyond {self._data['samples']} samples"
-            )
-        self._data["resume"] = [(epoch, each.pairs) for epoch, each in used]
-        training.batches.seen_before = state["samples_seen"]
-
-
-def within_an_epoch(state: Mapping[str, Any]) -> bool:
-    """Whether a saved state has used anything but the first places of one epoch's order."""
-    used = [pair for _, pairs in state.get("epochs", ()) for pair in pairs]
-    return bool(used) and list(map(list, used)) != [[0, state["used"]]]
+    @property
+    def _served(self) -> Training:
+        assert self.training is not None, "there is a parameter server"
+        return self.training

@@ -28,6 +28,7 @@ from gradsieve_hvd.server.ledger import Ledger
 from gradsieve_hvd.server.modes import policy
 from gradsieve_hvd.server.partition import Partition
 from gradsieve_hvd.server.ranges import Pairs
+from gradsieve_hvd.server.sample_ledger import SampleLedger
 from gradsieve_hvd.server.server_thread import ServerThread
 from gradsieve_hvd.server.shard import Shard
 from gradsieve_hvd.server.shard_optimizer import hyperparameters_of, shard_of
@@ -75,6 +76,19 @@ class ServedCounters:
         )
 
 
+@dataclass(slots=True)
+class DealtBefore:
+    """What goes on from one training to the next, of batches that are dealt.
+
+    batches: this rank's. ledger: of all ranks, which is of use on rank 0. epochs: what was used when the last
+    training ended, as rank 0 has told; None before.
+    """
+
+    batches: ServedBatches
+    ledger: SampleLedger
+    epochs: list[tuple[int, Pairs]] | None = None
+
+
 class ServedTraining:
     """One rank's worker, and its shard, from the first step on.
 
@@ -90,6 +104,7 @@ class ServedTraining:
         meet: is called before the first step, on all ranks; raises if they cannot train together.
         first_step: how many steps were taken before, in another mode.
         gives_back: whether the optimizer's state comes back to all ranks at the end.
+        dealt: batches, and who has which, of trainings before this one, which go on after it.
 
     gradients: as given. batches: that a sampler deals. counters: what has happened so far.
     """
@@ -108,6 +123,7 @@ class ServedTraining:
         meet: Callable[[], None],
         first_step: int = 0,
         gives_back: bool = False,
+        dealt: DealtBefore | None = None,
     ) -> None:
         self._optimizer, self._transport, self._timeout = optimizer, transport, timeout
         self._named, self.gradients, self._first_step = named, gradients, first_step
@@ -119,7 +135,8 @@ class ServedTraining:
         self._worker: Worker | None = None
         self._finished = self._collected = self._looking = False
         self._began = time.monotonic()
-        self.counters, self.batches = ServedCounters(), ServedBatches()
+        self.counters, self._dealt = ServedCounters(), dealt
+        self.batches = ServedBatches() if dealt is None else dealt.batches
 
     def begin(self, groups: torch.optim.Optimizer) -> Worker:
         """Return this rank's worker. The first time, which is before the first step, compare settings and
@@ -144,6 +161,8 @@ class ServedTraining:
         Raises:
             ConfigurationError: elsewhere, or after `finish`.
         """
+        if self._worker is None and self._dealt is not None and self._dealt.epochs is not None:
+            return self._dealt.epochs
         if self._worker is None or not self._looking:
             raise ConfigurationError(
                 "which samples the weights have used is known within `with optimizer.consistent():`, after "
@@ -259,6 +278,7 @@ class ServedTraining:
         if not self._finished:
             worker = self._worker or self._start(groups)
             last = worker.finish()
+            self.batches.keep_answer(worker)
             self._put(worker, last.tensors)
             if self._gives_back:
                 groups.state = self._state(last)
@@ -338,6 +358,7 @@ class ServedTraining:
                 self._began,
                 partition.shards,
                 with_state=self._gives_back,
+                samples=None if self._dealt is None else self._dealt.ledger,
             )
         mail = self._mailing.open_mail()
         self._server = ServerThread(mail, shard, maker, partition.shards, self._timeout)
