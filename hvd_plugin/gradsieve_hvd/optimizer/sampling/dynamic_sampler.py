@@ -206,7 +206,8 @@ class DynamicSampler(Sampler[list[int]]):
         """
         training, counter = self._served.training, self._counter
         if training is not None and (counter is None or training.begun or training.batches.dealt):
-            return packed(training.epochs, self._size, self._optimizer.samples_seen)
+            epochs = training.epochs or [(self._epoch, ())]
+            return packed(epochs, self._size, self._optimizer.samples_seen)
         known = self._known_counter
         return packed([(self._epoch, self.used), *self._others.items()], self._size, known.samples_seen)
 
