@@ -146,10 +146,10 @@ class ModeChanges:
         if self.present == "balanced":
             self._deal_evenly(told)
         self.rules = self.rules if local_steps is None else replace(self.rules, steps=local_steps)
-        left = [] if self._server is None else self._server.dealt.epochs
-        was_served = self.present in SERVED_MODES
+        left = None if self.served is None or self._server is None else self._server.dealt.epochs
+        was_served = self.served is not None
         self._enter(mode, staleness_bound)
-        self._hand_samples_over(told, left if was_served else None, was_served=was_served)
+        self._hand_samples_over(told, left, was_served=was_served)
         if self.synchronizer.connection.messages.rank == 0:
             _log.info("from step %d on mode %r%s", self.steps, mode, self._shown_steps())
 
@@ -318,9 +318,9 @@ class ModeChanges:
         dealer = self.synchronizer.batches.dealer
         if dealer is None or self._server is None or was_served == (self.present in SERVED_MODES):
             return
-        if was_served:
-            dealer.take_over(left or ())
-        else:
+        if left is not None:
+            dealer.take_over(left)
+        elif not was_served:  # else nobody has asked for a batch
             dealt = self._server.dealt
             dealer.hand_over([each["handed_out"] for each in told], dealt.ledger, dealt.batches)
 
