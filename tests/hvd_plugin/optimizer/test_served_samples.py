@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from real_ranks import on_ranks
-from thread_ranks import ThreadRank, on_thread_ranks
+from thread_ranks import SECONDS, ThreadRank, on_thread_ranks
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -127,7 +128,8 @@ def test_an_epoch_without_a_number_is_followed_by_another() -> None:
 
 @pytest.mark.parametrize("mode", ["asp", "ssp", "dssp"])
 def test_a_checkpoint_has_the_samples_that_its_weights_have_used(mode: str) -> None:
-    """Whatever ranks have pushed, prefetched or been dealt since is used again."""
+    """What other ranks had been dealt by then, of lower places, is dealt again."""
+    has_saved = threading.Event()
 
     def train(rank: ThreadRank, state: Any = None) -> Any:
         sampler, loader = loader_of(rank.optimizer)
@@ -135,19 +137,23 @@ def test_a_checkpoint_has_the_samples_that_its_weights_have_used(mode: str) -> N
             rank.model.load_state_dict(state["model"])
             sampler.load_state_dict(state["sampler"])
         saved = None
-        for epoch in range(state["sampler"]["epoch"] if state else 0, 2):
+        for epoch in range(2):
             sampler.set_epoch(epoch)
-            for taken, (places,) in enumerate(loader):
+            for (places,) in loader:
+                if rank.rank:
+                    assert has_saved.wait(SECONDS)
                 step(rank.model, rank.optimizer, places)
-                if rank.rank == 0 and not state and (epoch, taken) == (1, 1):
+                if not rank.rank and not has_saved.is_set():
                     with rank.optimizer.consistent(state=True):
                         model = {name: each.clone() for name, each in rank.model.state_dict().items()}
                         saved = {"model": model, "sampler": sampler.state_dict()}
+                    has_saved.set()
         rank.optimizer.finish()
         return saved, rank.optimizer.samples_seen, rank.model.times.detach()
 
     state = on_ranks_that_count(3, train, mode)[0][0]
-    assert state["sampler"]["samples_seen"] == int(state["model"]["times"].sum()) < 2 * SAMPLES
+    assert state["sampler"]["samples_seen"] == state["sampler"]["used"] == BATCH
+    assert state["model"]["times"].sum() == BATCH
     for _, seen, times in on_ranks_that_count(2, lambda rank: train(rank, state), mode):
         assert seen == 2 * SAMPLES
         assert torch.equal(times, torch.full((SAMPLES,), 2.0))
