@@ -1,13 +1,18 @@
 """Secrets are not watched: they are read again before what depends on them, and after a write that failed."""
 
+import datetime as dt
 import time
 from types import SimpleNamespace
 
+import horovod_jobs as jobs
 import pytest
 from api_server import target
 from operator_in_memory import JOB, admitted, bind, running, submit, until
 
+from gradsieve_operator.certificates import issue
 from gradsieve_operator.cluster import memory, secrets
+from gradsieve_operator.cluster.memory import Memory
+from gradsieve_operator.resources import certificate_secrets
 
 KEY = ("research", "digits")
 COORDINATOR, OPERATOR, WORKERS = (
@@ -80,3 +85,25 @@ async def test_what_was_lost_between_two_writes_is_found_before_the_next_ones(se
         await until(lambda: set(server.all("v1/secrets")) == {COORDINATOR, OPERATOR, WORKERS})
     assert set(server.all("v1/pods")) == before
     assert server.all(JOB)["digits"]["status"]["restartCount"] == 0
+
+
+async def test_sessions_go_on_when_secrets_were_read_again_and_end_with_another_certificate():
+    job, found = jobs.job(), Memory()
+
+    def made(version: str) -> dict:
+        issued = issue(job.name, job.namespace, ["worker-0"], dt.datetime.now(dt.UTC))
+        return {
+            each["metadata"]["name"]: {
+                **each,
+                "metadata": {**each["metadata"], "uid": "u", "resourceVersion": version},
+            }
+            for each in certificate_secrets(job, issued)
+        }
+
+    first = made("1")
+    await secrets.note_secrets(job, found, first)
+    context = secrets.operator_context(job, found)
+    await secrets.note_secrets(job, found, first)
+    assert secrets.operator_context(job, found) is context is not None
+    await secrets.note_secrets(job, found, made("2"))
+    assert secrets.operator_context(job, found) not in (None, context)

@@ -56,8 +56,11 @@ async def note_secrets(job: HorovodJob, memory: Memory, secrets: Mapping[str, Ma
             memory.contents[name] = version, contents
     # Not before all are there: of some alone it would follow that the others are lost.
     own = contract.operator_secret(job.name)
-    memory.secrets = {name: _kept(found, whole=name == own) for name, found in secrets.items()}
-    memory.context, memory.secrets_read_at = None, time.monotonic()
+    kept = {name: _kept(found, whole=name == own) for name, found in secrets.items()}
+    if kept.get(own) != memory.secrets.get(own):
+        # Else its sessions go on: before each pod that is made Secrets are read, and mostly are the same.
+        memory.context = None
+    memory.secrets, memory.secrets_read_at = kept, time.monotonic()
     memory.held = resources.held(job, {name: memory.contents[name][1] for name in secrets})
 
 
