@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _TIMEOUT = dt.timedelta(seconds=60)
 
 
-def start_gloo(hvd: Any) -> None:
-    """Make the group; rank 0 listens before it says where, so that nobody else takes the port meanwhile."""
+@contextmanager
+def gloo(hvd: Any) -> Iterator[None]:
+    """Have the group within: other scenarios share these processes, and some need to be without it.
+
+    Rank 0 listens before it says where, so that nobody else takes the port meanwhile.
+    """
     import torch.distributed as dist
 
     rank, size = hvd.rank(), hvd.size()
@@ -22,3 +28,7 @@ def start_gloo(hvd: Any) -> None:
     if store is None:
         store = dist.TCPStore(address, port, size, is_master=False, timeout=_TIMEOUT)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

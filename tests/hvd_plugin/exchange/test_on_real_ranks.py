@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from gloo_group import start_gloo
+from gloo_group import gloo
 from real_ranks import on_ranks
 
 from gradsieve.errors import ExchangeError
@@ -127,27 +127,21 @@ def test_over_what_is_chosen(hvd: Any) -> None:
 
 @on_ranks
 def test_over_torch_distributed(hvd: Any) -> None:
-    import torch.distributed as dist
-
     from gradsieve_hvd.transport.torch_distributed import TorchDistributedTransport
 
-    start_gloo(hvd)
-    if not hvd.mpi_enabled():
-        assert choose_transport(hvd.global_process_set, timeout=60).name == "torch.distributed"
-    assert_as_over_threads(TorchDistributedTransport(timeout=60))
-    dist.destroy_process_group()
+    with gloo(hvd):
+        if not hvd.mpi_enabled():
+            assert choose_transport(hvd.global_process_set, timeout=60).name == "torch.distributed"
+        assert_as_over_threads(TorchDistributedTransport(timeout=60))
 
 
 @on_ranks
 def test_a_rank_that_stays_away_is_an_error_with_torch_distributed(hvd: Any) -> None:
-    import torch.distributed as dist
-
     from gradsieve_hvd.transport.torch_distributed import TorchDistributedTransport
 
-    start_gloo(hvd)
-    if hvd.rank() == 0:
-        transport = TorchDistributedTransport(timeout=1)
-        with pytest.raises(ExchangeError, match="rank 0: sending to rank 1"):
-            transport.send_receive(torch.zeros(5, dtype=torch.uint8), 1, hvd.size() - 1)
-    hvd.barrier()
-    dist.destroy_process_group()
+    with gloo(hvd):
+        if hvd.rank() == 0:
+            transport = TorchDistributedTransport(timeout=1)
+            with pytest.raises(ExchangeError, match="rank 0: sending to rank 1"):
+                transport.send_receive(torch.zeros(5, dtype=torch.uint8), 1, hvd.size() - 1)
+        hvd.barrier()

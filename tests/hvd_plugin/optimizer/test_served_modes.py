@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -309,26 +310,32 @@ def test_what_these_modes_do_not_do_is_refused(settings: dict[str, Any], says: s
 
 @on_ranks
 def test_real_ranks_end_together_and_are_told_of_nan(hvd: Any) -> None:
-    from gloo_group import start_gloo
+    if hvd.mpi_enabled():
+        from gradsieve_hvd.transport.mpi import MpiTransport
 
-    from gradsieve_hvd.transport.mpi import MpiTransport
+        train_together_and_meet_nan(hvd, MpiTransport)
+        return
+    from gloo_group import gloo
+
     from gradsieve_hvd.transport.torch_distributed import TorchDistributedTransport
 
-    over_mpi = hvd.mpi_enabled()
-    if not over_mpi:
-        with pytest.raises(ConfigurationError, match="messages to single ranks"):
-            made(hvd, perceptron(), None, "dasp")
-        start_gloo(hvd)
+    with pytest.raises(ConfigurationError, match="messages to single ranks"):
+        made(hvd, perceptron(), None, "dasp")
+    with gloo(hvd):
+        train_together_and_meet_nan(hvd, TorchDistributedTransport)
+
+
+def train_together_and_meet_nan(hvd: Any, new_transport: Callable[[], Any]) -> None:
     for mode in MODES:
         model = perceptron()
-        optimizer = made(hvd, model, MpiTransport() if over_mpi else TorchDistributedTransport(), mode)
+        optimizer = made(hvd, model, new_transport(), mode)
         for number in range(STEPS - hvd.rank()):
             optimizer.zero_grad()
             loss_of(model, number, hvd.rank()).backward()
             optimizer.step()
         optimizer.finish()
         assert_equal_on_all_ranks(hvd, weights(model))
-    optimizer = made(hvd, model, MpiTransport() if over_mpi else TorchDistributedTransport(), "asp")
+    optimizer = made(hvd, model, new_transport(), "asp")
     with pytest.raises(NonFiniteGradient, match=r"'0\.bias' on rank 1"):  # noqa: PT012
         for number in range(STEPS):
             optimizer.zero_grad()
@@ -338,8 +345,6 @@ def test_real_ranks_end_together_and_are_told_of_nan(hvd: Any) -> None:
             optimizer.step()
         optimizer.finish()
     optimizer.training._server.join()
-    if not over_mpi:
-        torch.distributed.destroy_process_group()
 
 
 def made(hvd: Any, model: nn.Module, transport: Any, mode: str) -> Any:

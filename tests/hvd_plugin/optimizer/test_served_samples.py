@@ -187,14 +187,21 @@ def test_steps_are_taken_one_for_each_batch() -> None:
 
 @on_ranks
 def test_real_ranks_are_dealt_each_sample_once_while_their_loaders_prefetch(hvd: Any) -> None:
-    from gloo_group import start_gloo
+    if hvd.mpi_enabled():
+        from gradsieve_hvd.transport.mpi import MpiTransport
 
-    from gradsieve_hvd.transport.mpi import MpiTransport
+        count_samples_over(MpiTransport(), hvd)
+        return
+    from gloo_group import gloo
+
     from gradsieve_hvd.transport.torch_distributed import TorchDistributedTransport
 
-    if not hvd.mpi_enabled():
-        start_gloo(hvd)
-    transport = MpiTransport() if hvd.mpi_enabled() else TorchDistributedTransport()
+    with gloo(hvd):
+        count_samples_over(TorchDistributedTransport(), hvd)
+        hvd.barrier()
+
+
+def count_samples_over(transport: Any, hvd: Any) -> None:
     model = Seen()
     optimizer = gradsieve_hvd.DistributedOptimizer(
         counting(hvd.size())(model),

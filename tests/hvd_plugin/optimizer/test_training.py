@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from gloo_group import start_gloo
+from gloo_group import gloo
 from real_ranks import on_ranks
 from thread_ranks import ThreadRank, on_thread_ranks
 from torch import nn
@@ -294,11 +294,7 @@ def test_ranks_that_have_made_unlike_numbers_of_transports_train_together(hvd: A
 
 @on_ranks
 def test_torch_distributed_may_carry_the_gradients(hvd: Any) -> None:
-    import torch.distributed as dist
-
     from gradsieve_hvd.transport.torch_distributed import TorchDistributedTransport
-
-    start_gloo(hvd)
 
     def trained(**settings: Any) -> list[torch.Tensor]:
         model = perceptron()
@@ -311,8 +307,8 @@ def test_torch_distributed_may_carry_the_gradients(hvd: Any) -> None:
             optimizer.step()
         return weights(model)
 
-    # What travels whole is added up by the libraries, each in an order of its own.
-    one, other = trained(transport=TorchDistributedTransport(timeout=60)), trained()
-    assert_same(one, other, rtol=1e-6, atol=1e-8)
-    hvd.barrier()
-    dist.destroy_process_group()
+    with gloo(hvd):
+        # What travels whole is added up by the libraries, each in an order of its own.
+        one, other = trained(transport=TorchDistributedTransport(timeout=60)), trained()
+        assert_same(one, other, rtol=1e-6, atol=1e-8)
+        hvd.barrier()
