@@ -11,6 +11,7 @@ from torch import Tensor
 from gradsieve.accumulated import Accumulated
 from gradsieve.kernels import numba_kernels
 from gradsieve.kernels.cpu import CpuSum
+from gradsieve.kernels.parts import parallel_map, spans
 from gradsieve.kernels.reference import ReferenceSum
 from gradsieve.kernels.scratch import as_flat
 
@@ -47,8 +48,8 @@ def add_scaled(first: Tensor, factor: float, second: Tensor, scale: float, out: 
     are rounded one after the other.
     """
     if out.is_cpu and out.dtype == torch.float32:
-        flat = as_flat(second, "gradient")
-        numba_kernels.add_scaled(first.numpy(), factor, flat.numpy(), scale, out.numpy())
+        terms = (first.numpy(), factor, as_flat(second, "gradient").numpy(), scale, out.numpy())
+        parallel_map(lambda part: numba_kernels.add_scaled(*terms, *part), spans(out.numel()))
         return out
     out.view(second.shape).copy_(second)
     return out.mul_(scale).add_(first * factor)

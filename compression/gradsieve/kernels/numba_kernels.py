@@ -224,10 +224,12 @@ def lowest_bits(values: Array) -> int:
     return lowest
 
 
-@compiled(f"void({_F4}, float32, {_F4}, float32, {_F4})")
-def add_scaled(first: Array, factor: Number, second: Array, scale: Number, out: Array) -> None:
-    """Make ``out = first * factor + second * scale``."""
-    for index in range(out.size):
+@compiled(f"void({_F4}, float32, {_F4}, float32, {_F4}, int64, int64)")
+def add_scaled(
+    first: Array, factor: Number, second: Array, scale: Number, out: Array, start: int, stop: int
+) -> None:
+    """Make ``out = first * factor + second * scale`` from ``start`` to ``stop``."""
+    for index in range(start, stop):
         out[index] = np.float32(first[index] * factor) + np.float32(second[index] * scale)
 
 
