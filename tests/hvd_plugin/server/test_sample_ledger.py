@@ -103,7 +103,7 @@ def test_each_sample_is_used_once_in_an_epoch_at_most_and_else_left_out_by_who_b
             ledger.decided(waiting.popleft())
     for number in waiting:
         ledger.decided(number)
-    assert max(used.values()) == 1
+    assert set(used.values()) <= {1}  # nothing at all, if whoever asked broke off each time
     assert len(used) + ledger.left_out == epochs * samples
     if not breaks:
         assert ledger.left_out == 0
