@@ -36,8 +36,8 @@ class WorkRates:
     select, add, narrow, factor: per element of the bucket: to accumulate and select; to add two fp32 numbers;
     to round to 16 bits and back; to go through all steps of a factorisation, for one column of the factors.
     encode, decode: per entry. tensor: to select from one, whatever its size. clear: per element, to make room
-    for a sum of entries. move: per byte that is sent or received, in the system. look: per second on the
-    wire, to see whether something has come.
+    for a sum of entries. message: to make or to read one of few entries. move: per byte that is sent or
+    received, in the system. look: per second on the wire, to see whether something has come.
     """
 
     select: float
@@ -48,6 +48,7 @@ class WorkRates:
     factor: float
     tensor: float = 0.0
     clear: float = 0.0
+    message: float = 0.0
     move: float = 0.0
     look: float = 0.0
 
@@ -80,19 +81,26 @@ class Load:
 class Cost:
     """Of one bucket by one path, for one rank.
 
-    work_seconds: until its work is done. wire_seconds: until everything has arrived. wire_bytes: sent.
-    move_seconds: of a core, while it is on the wire.
+    work_seconds: until it can be sent, and after it has arrived. wire_seconds: until everything has arrived,
+    but for the work between messages, between_seconds. wire_bytes: sent. move_seconds: of a core, from the
+    first message to the last.
     """
 
     work_seconds: float
     wire_seconds: float
     wire_bytes: float
+    between_seconds: float = 0.0
     move_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
         """Of a bucket whose exchange is waited for."""
-        return self.work_seconds + self.wire_seconds
+        return self.work_seconds + self.travel_seconds
+
+    @property
+    def travel_seconds(self) -> float:
+        """From the first message to the last."""
+        return self.wire_seconds + self.between_seconds
 
 
 _Model = Callable[[Load, int, Link, WorkRates], Cost]
@@ -103,14 +111,17 @@ def predict(path: str, load: Load, ranks: int, link: Link, rates: WorkRates) -> 
 
     1. Bytes are those of `gradsieve_hvd.exchange.messages_sent`.
     2. Every round of messages that must wait for the one before costs a start-up.
-    3. Work is counted in elements, entries and tensors. Ranks that share a core wait for each other's.
+    3. Work is counted in elements, entries, tensors and messages. Ranks that share a core wait for each
+       other's. What is done between two messages delays the next one, and takes a core meanwhile.
     """
     cost = PATHS[path](load, ranks, link, rates)
     moving = 2 * cost.wire_bytes * rates.move + cost.wire_seconds * rates.look  # as much is received
+    between = load.ranks_per_core * cost.between_seconds
     return replace(
         cost,
         work_seconds=load.ranks_per_core * cost.work_seconds,
-        move_seconds=load.ranks_per_core * moving,
+        between_seconds=between,
+        move_seconds=load.ranks_per_core * moving + between,
     )
 
 
@@ -119,9 +130,9 @@ def rounds_of(path: str, ranks: int) -> int:
     return _ROUNDS[path](ranks)
 
 
-def _cost(path: str, work: float, sent: float, ranks: int, link: Link) -> Cost:
-    rounds = rounds_of(path, ranks)
-    return Cost(work, rounds * link.start_up_seconds + sent / link.bytes_per_second, sent)
+def _cost(path: str, work: float, sent: float, ranks: int, link: Link, between: float = 0.0) -> Cost:
+    start_ups = rounds_of(path, ranks) * link.start_up_seconds
+    return Cost(work, start_ups + sent / link.bytes_per_second, sent, between)
 
 
 def _around(ranks: int) -> int:
@@ -147,14 +158,14 @@ _ROUNDS: Final[Mapping[str, Callable[[int], int]]] = {
 
 def _dense(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
     added = load.elements * (ranks - 1) / ranks
-    return _cost("dense", rates.add * added, dense_bytes(load.elements, ranks), ranks, link)
+    return _cost("dense", 0.0, dense_bytes(load.elements, ranks), ranks, link, rates.add * added)
 
 
 def _half(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
     whole = _dense(load, ranks, link, rates)
-    narrowed = load.elements * (1 + (ranks - 1) / ranks)  # every hop of a sum rounds it again
-    work = whole.work_seconds + rates.narrow * narrowed
-    return _cost("fp16", work, dense_bytes(load.elements, ranks, bytes_per_value=2), ranks, link)
+    work, again = rates.narrow * load.elements, (ranks - 1) / ranks  # every hop of a sum rounds it again
+    between = whole.between_seconds + again * work
+    return _cost("fp16", work, dense_bytes(load.elements, ranks, bytes_per_value=2), ranks, link, between)
 
 
 def _lowrank(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
@@ -171,7 +182,8 @@ def _sparse(name: str, *, bounded: bool = False) -> _Model:
         # The last message is the one that an all-gather hands on as it is.
         encoded = entries_of([*messages[:-1], replace(messages[-1], times=1)])
         selecting = (rates.select + rates.clear) * load.elements + rates.tensor * load.tensors
-        work = selecting + rates.encode * encoded + rates.decode * received
+        handled = 2 * sum(each.times for each in messages)  # as many are received
+        work = selecting + rates.encode * encoded + rates.decode * received + rates.message * handled
         return _cost(name, work, bytes_of(messages, load.value_dtype), ranks, link)
 
     return cost

@@ -13,8 +13,9 @@ class Explanation:
     """Of the path that an optimizer's compressed gradients take; as rank 0 knows it, which chooses.
 
     path: in use. epoch: how often it has changed. rounds: of gradients that were exchanged so far. before:
-    the path that was left for it; empty if none was. trying: whether it is in use to be measured.
-    predicted: seconds of a step by path, by the model. expected: the same with what steps took beyond it.
+    the path that was left for it; empty if none was. trying: whether it is in use to be measured. tried:
+    whether the one before was. predicted: seconds of a step by path, by the model. expected: the same with
+    what steps took beyond it.
     measured_seconds: of a step by this path, without waiting for the last rank's gradients; None if not
     known. compute_seconds: of them, neither selecting, encoding nor waiting. start_up_seconds,
     bytes_per_second: of the link. why: the path, if it is not a choice.
@@ -25,6 +26,7 @@ class Explanation:
     rounds: int = 0
     before: str = ""
     trying: bool = False
+    tried: bool = False
     predicted: Mapping[str, float] = field(default_factory=dict)
     expected: Mapping[str, float] = field(default_factory=dict)
     measured_seconds: float | None = None
@@ -35,7 +37,7 @@ class Explanation:
 
     def changed_to(self, path: str, epoch: int, *, trying: bool) -> Explanation:
         """Return that of a change away from this one's path."""
-        return replace(self, before=self.path, path=path, epoch=epoch, trying=trying)
+        return replace(self, before=self.path, path=path, epoch=epoch, trying=trying, tried=self.trying)
 
     @property
     def line(self) -> str:
@@ -44,7 +46,11 @@ class Explanation:
             return f"compressed gradients travel by '{self.path}': {self.why}"
         chosen = f"after round {self.rounds} compressed gradients travel by '{self.path}'"
         if self.before:
-            reason = "to measure it" if self.trying else "which is expected to be sooner"
+            reason = "which is expected to be sooner"
+            if self.trying:
+                reason = "to measure it"
+            elif self.tried:
+                reason = "to compare both"
             chosen += f" instead of '{self.before}', {reason}"
         parts = [chosen]
         figures = sorted(self.expected.items(), key=lambda each: each[1])

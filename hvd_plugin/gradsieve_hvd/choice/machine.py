@@ -11,7 +11,8 @@ from torch import Tensor
 
 from gradsieve import Compression, CompressionConfig, Decision, LayerCompressor, MomentumCorrection, Refusal
 from gradsieve.codec import ValueDtype, decode, encode_all, encode_rounded
-from gradsieve_hvd.exchange import LowRankExchange
+from gradsieve.sparse_gradient import SparseGradient
+from gradsieve_hvd.exchange import LowRankExchange, RingExchange
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.threads import run_ranks
 
@@ -61,6 +62,7 @@ def measure_rates(
         factor=_factoring(gradient) / _ELEMENTS,
         tensor=max(one_tensor - _FEW_ELEMENTS * selecting, 0.0),
         clear=_least(total.zero_) / _ELEMENTS,
+        message=_handling(),
         move=_MOVE,
         look=_LOOK,
     )
@@ -73,6 +75,18 @@ def _factoring(gradient: Tensor) -> float:
         return _least(lambda: exchange.exchange(gradient, transport))
 
     return run_ranks(1, work)[0]
+
+
+def _handling() -> float:
+    """Return what a message takes that holds next to nothing: around a ring of two, which are threads of one
+    core, each sends two and receives two.
+    """
+    few = SparseGradient(2 * _SIDE, torch.arange(2), torch.ones(2))
+
+    def work(transport: Transport) -> float:
+        return _least(lambda: RingExchange().exchange(few, transport))
+
+    return max(run_ranks(2, work)) / 8
 
 
 def _least(work: Callable[[], object]) -> float:

@@ -14,6 +14,13 @@ MEASURED_MARGIN, MEASURED_PATIENCE = 0.03, 10
 """The same, where both paths have been measured, which is surer than a prediction."""
 _WORTH_TRYING = 0.25
 _TRYING_SHARE = 0.01
+_ANEW_STEPS, _AGAIN_STEPS = 300, 50
+"""After so many steps a path that is nearly as fast may be tried once more, as machines and links change; and
+one of which a trial told nothing."""
+_WON = 0.01
+"""How much sooner a path must have been in its trial: compared side by side, little is enough **(r)**."""
+_CHANGED = 2.0
+"""If one path is predicted to take so many times as long as another, a link has changed in mid-trial."""
 
 
 class PathChoice:
@@ -24,17 +31,25 @@ class PathChoice:
     2. A change needs a path that is expected to be better than the one in use by `MARGIN`, the same one, for
        `PATIENCE` steps in a row. So what differs little or briefly changes nothing.
     3. Between two that have been measured `MEASURED_MARGIN` and `MEASURED_PATIENCE` are enough.
-    4. A path that was never measured, and is expected to be hardly slower, is tried, once, when what that may
-       cost is at most a hundredth of the time so far: predictions may be wrong, steps are not.
+    4. A path that was not measured lately, and is expected to be hardly slower, is tried between two
+       measurements of the one in use, when what that may cost is at most a hundredth of the time so far:
+       predictions may be wrong, steps are not. If it was sooner, it stays.
 
-    path: in use. epoch: how often it has changed. trying: whether it is in use to be measured.
+    path: in use. epoch: how often it has changed. trying: whether it is in use to be measured only.
     """
 
     def __init__(self, path: str) -> None:
-        self.path, self.epoch, self.trying = path, 0, False
+        self.path, self.epoch = path, 0
+        self._usual = path
         self._surplus = Surplus(path)
         self._candidate, self._times = path, 0
         self._may_cost = 0.0
+        self._steps, self._tried_at = 0, dict[str, int]()
+
+    @property
+    def trying(self) -> bool:
+        """See `PathChoice`."""
+        return self.path != self._usual
 
     def expected(self, predicted: Mapping[str, float]) -> dict[str, float]:
         """Return what is expected of each path, in seconds, from what is predicted of it."""
@@ -46,24 +61,35 @@ class PathChoice:
         predicted: seconds of a step by path, of those that are allowed; the one in use is among them.
         seconds: that the last step took, by the path in use; None if that was not measured.
         """
+        self._steps += 1
+        tried = self._surplus.on_trial
         if seconds is not None:
-            self._surplus.observe(predicted[self.path], seconds)
+            self._surplus.observe(predicted, seconds)
             self._may_cost += _TRYING_SHARE * seconds
+        if self.trying:
+            self._end_trial(predicted)
+            return self.path
         expected = self.expected(predicted)
+        if tried is not None and self._surplus.on_trial is None and self._won(tried, expected):
+            self._change(tried)
+            return self.path
         best = min(expected, key=lambda path: expected[path])
         needed = self._patience(best, expected)
         self._times = self._times + 1 if best == self._candidate else 1
         self._candidate = best
         if needed is not None and self._times >= needed:
-            self._change(best, trying=False)
-        elif needed is None and (untried := self._worth_trying(expected)) is not None:
-            self._change(untried, trying=True)
+            self._change(best)
+        elif needed is None and (near := self._worth_trying(expected)) is not None:
+            self._surplus.begin_trial(near)
+            self._tried_at[near] = self._steps
+            self._take(near)
         return self.path
+
+    def _won(self, tried: str, expected: Mapping[str, float]) -> bool:
+        return expected[tried] < (1 - _WON) * expected[self.path]
 
     def _patience(self, best: str, expected: Mapping[str, float]) -> int | None:
         """Return for how many steps the best path must have been that; None if it is not worth a change."""
-        if self.trying and not self._surplus.settled:
-            return None
         gain = 1 - expected[best] / expected[self.path]
         if gain > MARGIN:
             return PATIENCE
@@ -71,12 +97,12 @@ class PathChoice:
         return MEASURED_PATIENCE if measured and gain > MEASURED_MARGIN else None
 
     def _worth_trying(self, expected: Mapping[str, float]) -> str | None:
-        """Return the best path that was never measured, if it may be tried now."""
-        if not self._surplus.settled:
+        """Return the best path that was not measured lately, if it may be tried now."""
+        if not self._surplus.settled or self._surplus.on_trial is not None:
             return None
         now = expected[self.path]
-        unknown = [path for path in expected if path != self.path and not self._surplus.knows(path)]
-        near = [path for path in unknown if expected[path] <= (1 + _WORTH_TRYING) * now]
+        near = [path for path in expected if path != self.path and expected[path] <= self._near(path) * now]
+        near = [path for path in near if not self._tried_lately(path)]
         if not near:
             return None
         next_best = min(near, key=lambda path: expected[path])
@@ -86,9 +112,33 @@ class PathChoice:
         self._may_cost -= cost
         return next_best
 
-    def _change(self, path: str, *, trying: bool) -> None:
-        self._times = 0
+    def _end_trial(self, predicted: Mapping[str, float]) -> None:
+        """Go back when the trial is over; or to the faster one, if these paths are no longer alike."""
+        times = predicted[self.path] / predicted[self._usual]
+        if times < 1 / _CHANGED:
+            self._usual = self.path
+            self._surplus.change(self.path)
+        elif times > _CHANGED:
+            self._surplus.change(self._usual)
+            self._take(self._usual)
+        elif self._surplus.settled:
+            self._surplus.end_trial(self._usual)
+            self._take(self._usual)
+
+    def _near(self, path: str) -> float:
+        return 1 + (MARGIN if self._surplus.knows(path) else _WORTH_TRYING)
+
+    def _tried_lately(self, path: str) -> bool:
+        wait = _ANEW_STEPS if self._surplus.knows(path) else _AGAIN_STEPS
+        return path in self._tried_at and self._steps - self._tried_at[path] < wait
+
+    def _change(self, path: str) -> None:
         if path != self.path:
             self._surplus.change(path)
-            self.path, self.trying = path, trying
-            self.epoch += 1
+            self._usual = path
+            self._take(path)
+        self._times = 0
+
+    def _take(self, path: str) -> None:
+        self.path, self._times = path, 0
+        self.epoch += 1

@@ -32,14 +32,14 @@ def step_time(compute_seconds: float, buckets: Sequence[Cost]) -> StepTime:
     """
     clock = compute_seconds * FORWARD_SHARE
     backward = compute_seconds - clock
-    travelling = sum(bucket.wire_seconds for bucket in buckets)
+    travelling = sum(bucket.travel_seconds for bucket in buckets)
     moving = sum(bucket.move_seconds for bucket in buckets)
     moving *= min(backward / travelling, 1.0) if travelling else 0.0
     pace = (backward + moving) / max(len(buckets), 1)
     link_is_free = 0.0
     for bucket in buckets:
         clock += pace + bucket.work_seconds
-        link_is_free = max(clock, link_is_free) + bucket.wire_seconds
+        link_is_free = max(clock, link_is_free) + bucket.travel_seconds
     computed = compute_seconds + moving + sum(bucket.work_seconds for bucket in buckets)
     exposed = max(link_is_free - computed, 0.0)
     return StepTime(computed + exposed, computed - compute_seconds, exposed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import median
 
 _WINDOW = 5
@@ -14,6 +15,17 @@ _STEADY = 1.15
 _ALIKE = 0.2
 """Of the prediction: steps that differ by more tell that something has just changed **(r)**."""
 _LEAST_SHARE, _MOST_SHARE = -0.5, 1.0
+_REPEATABLE = 0.05
+"""Of a step: if steps by one path before and after a trial differ by more, it tells nothing **(r)**."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """path: on trial. before: what steps took by the usual path. during: by this one; None until known."""
+
+    path: str
+    before: float
+    during: float | None = None
 
 
 class Surplus:
@@ -24,6 +36,8 @@ class Surplus:
     2. When the path changes, what both have in common cancels: as much as the old path's surplus has drifted
        since it was noted is taken off the new one's. So a machine that became slower meanwhile, for all
        paths, makes none look worse than another.
+    3. A trial is a path between two measurements of the usual one, and counts as far as it differs from
+       their mean. If these two differ, the machine was slower for a while, and the trial counts for nothing.
 
     path: in use.
     """
@@ -32,6 +46,7 @@ class Surplus:
         self._path = path
         self._noted: dict[str, float] = {}
         self._measures_anew = True
+        self._trial: _Trial | None = None
         self._steps: deque[tuple[float, float]] = deque(maxlen=_WINDOW)
         self._to_skip = 0
         self._drift = 0.0
@@ -44,31 +59,69 @@ class Surplus:
         surpluses = sorted(seconds - predicted for predicted, seconds in self._steps)
         return surpluses[-2] - surpluses[1] <= _ALIKE * self._steps[-1][0]
 
+    @property
+    def on_trial(self) -> str | None:
+        """The path that is being compared with another one; None if there is none."""
+        return None if self._trial is None else self._trial.path
+
     def knows(self, path: str) -> bool:
         """Whether a path was ever measured."""
         return path in self._noted
 
-    def observe(self, predicted: float, seconds: float) -> None:
-        """A step by the path in use took so long, and was predicted to take so long."""
+    def observe(self, predicted: Mapping[str, float], seconds: float) -> None:
+        """A step by the path in use took so long, and so long was predicted of each path."""
         if self._to_skip:
             self._to_skip -= 1
             return
+        own = predicted[self._path]
         known = [each for each, _ in self._steps]
-        if known and not 1 / _STEADY < predicted / median(known) < _STEADY:
+        if known and not 1 / _STEADY < own / median(known) < _STEADY:
             self._steps.clear()
-        self._steps.append((predicted, seconds))
+        self._steps.append((own, seconds))
         if not self.settled:
             return
         now = median(seconds - predicted for predicted, seconds in self._steps)
+        if self._trial is not None and self._trial.during is None:
+            return  # `end_trial` looks at it
         if self._measures_anew:
             self._noted[self._path], self._measures_anew = now - self._drift, False
-        elif abs(now - self._noted[self._path]) <= _ALIKE * predicted:
+        elif abs(now - self._noted[self._path]) <= _ALIKE * own:
             self._drift = now - self._noted[self._path]
+        if self._trial is not None:
+            self._compare(self._trial, predicted)
 
     def change(self, path: str) -> None:
         """Another path is taken from the next step on."""
-        self._path, self._to_skip, self._measures_anew = path, _FIRST, True
+        self._take(path)
+        self._measures_anew, self._trial = True, None
+
+    def begin_trial(self, path: str) -> None:
+        """A path is tried from the next step on; the usual one is measured."""
+        self._trial = _Trial(path, self._usual_seconds())
+        self._take(path)
+
+    def end_trial(self, usual: str) -> None:
+        """The usual path is taken again."""
+        assert self._trial is not None, "there is one to end"
+        self._trial = _Trial(self._trial.path, self._trial.before, self._usual_seconds())
+        self._take(usual)
+
+    def _take(self, path: str) -> None:
+        self._path, self._to_skip = path, _FIRST
         self._steps.clear()
+
+    def _usual_seconds(self) -> float:
+        return median(seconds for _, seconds in self._steps)
+
+    def _compare(self, trial: _Trial, predicted: Mapping[str, float]) -> None:
+        assert trial.during is not None, "it has ended"
+        self._trial = None
+        after = self._usual_seconds()
+        if abs(after - trial.before) > _REPEATABLE * after:
+            return
+        beyond = trial.during - (trial.before + after) / 2
+        usual = predicted[self._path] + self._noted[self._path]
+        self._noted[trial.path] = usual + beyond - predicted[trial.path]
 
     def added(self, predicted: Mapping[str, float]) -> dict[str, float]:
         """Return what is expected by each path: what is predicted, and its surplus as it is now."""

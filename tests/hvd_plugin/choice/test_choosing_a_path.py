@@ -87,12 +87,12 @@ def test_the_path_that_is_really_fastest_is_found_whatever_hides_in_computing(mb
 
 @few
 @given(RATES_OF_LINKS, UNKNOWN, st.integers(0, 100))
-def test_looking_for_it_costs_little_and_ends(mbit, unknown, seed):
+def test_looking_for_it_costs_little_and_becomes_rare(mbit, unknown, seed):
     training = run(Training(mbit * MBIT, unknown, seed=seed), 300)
     epoch, training.lost = training.chooser.explain().epoch, 0.0
     run(training, 150)
     assert training.lost <= 0.04 * 150
-    assert training.chooser.explain().epoch <= epoch + 2
+    assert training.chooser.explain().epoch <= epoch + 4  # two paths tried anew: there and back each
 
 
 @few
@@ -165,7 +165,45 @@ def test_a_path_that_is_faster_than_predicted_is_found_and_kept():
     choice = PathChoice("allgather")
     predicted, takes = {"allgather": 1.0, "ring": 1.1}, {"allgather": 1.0, "ring": 0.9}
     assert steps(choice, predicted, takes, 400)[-1] == "ring"
-    assert choice.epoch == 1
+    assert choice.epoch == 3  # to try it, back to compare, and to stay
+
+
+def noisy(takes, dice):
+    """Yield what steps take on a machine on which they are a quarter slower for a while, now and then."""
+    while True:
+        for slower, mean in ((1.0, 60), (1.25, 15)):
+            for _ in range(round(dice.expovariate(1 / mean))):
+                yield {path: slower * dice.uniform(0.98, 1.02) * seconds for path, seconds in takes.items()}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_other_work_on_a_machine_for_a_while_makes_no_slower_path_the_usual_one(seed):
+    choice, seconds, best = PathChoice("allgather"), 0.0, 0.0
+    predicted = {"allgather": 1.0, "ring": 1.1, "scatter": 1.05}
+    moments = noisy({"allgather": 1.0, "ring": 1.12, "scatter": 1.08}, random.Random(seed))
+    for takes, _ in zip(moments, range(1500), strict=False):
+        seconds += takes[choice.path]
+        best += takes["allgather"]
+        choice.decide(predicted, takes[choice.path])
+    assert seconds <= 1.02 * best
+
+
+def test_a_path_that_has_become_the_faster_one_is_found_in_a_later_trial():
+    choice = PathChoice("allgather")
+    predicted = {"allgather": 1.0, "ring": 1.05}
+    steps(choice, predicted, {"allgather": 1.0, "ring": 1.08}, 200)
+    assert choice.path == "allgather"
+    assert steps(choice, predicted, {"allgather": 1.0, "ring": 0.9}, 400)[-1] == "ring"
+
+
+def test_a_trial_ends_when_the_link_is_no_longer_what_it_was():
+    choice = PathChoice("allgather")
+    alike = {"allgather": 1.0, "dense": 1.05}
+    while not choice.trying:
+        choice.decide(alike, alike[choice.path])
+    slow = {"allgather": 1.0, "dense": 40.0}
+    assert choice.decide(slow, 40.0) == "allgather"
+    assert set(steps(choice, slow, slow, 400)) == {"allgather"}
 
 
 def test_what_is_predicted_to_be_much_slower_is_never_tried():

@@ -39,7 +39,7 @@ def test_a_better_link_never_makes_a_path_slower(path, load, ranks, link):
 @paths
 @given(LOADS, LINKS)
 def test_one_rank_alone_waits_for_nothing(path, load, link):
-    assert predict(path, load, 1, link, RATES).wire_seconds == 0
+    assert predict(path, load, 1, link, RATES).travel_seconds == 0
 
 
 @paths
@@ -65,6 +65,7 @@ def test_ranks_that_share_a_core_wait_for_each_others_work_and_send_no_more(path
     alone = predict(path, load, ranks, link, RATES)
     shared = predict(path, replace(load, ranks_per_core=share), ranks, link, RATES)
     assert shared.work_seconds == pytest.approx(share * alone.work_seconds)
+    assert shared.between_seconds == pytest.approx(share * alone.between_seconds)
     assert (shared.wire_seconds, shared.wire_bytes) == (alone.wire_seconds, alone.wire_bytes)
 
 

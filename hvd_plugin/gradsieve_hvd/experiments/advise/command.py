@@ -16,18 +16,14 @@ from rich.table import Table
 
 from gradsieve.codec import ValueDtype
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.choice.costs import Link
 from gradsieve_hvd.choice.machine import measure_rates
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from gradsieve_hvd.launcher.stragglers import Straggler, parse_straggler
 
 from .modes import modes
-from .prediction import APPLIED, WHOLE, Question, Row, predictions
+from .prediction import APPLIED, START_UP_SECONDS, UNSHAPED_BITS, WHOLE, Question, Row, link_of, predictions
 
 _MILLI = _KILO = 1e3
-_BITS_PER_BYTE = 8
-_UNSHAPED_BITS = 4_000_000_000
-"""Among ranks of one machine: a dense sum of 6.1 million values on 4 of them took 71 ms over mpi4py."""
 _PLAIN_WIDTH = 110  # of a log file
 _ALIKE = 1.03
 _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
@@ -63,7 +59,7 @@ _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
 )
 @click.option(
     "--start-up-ms",
-    default=0.5,
+    default=_MILLI * START_UP_SECONDS,
     show_default=True,
     type=click.FloatRange(0),
     help="Until an empty message has arrived, in milliseconds.",
@@ -73,6 +69,11 @@ _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
     default=0,
     type=click.IntRange(0),
     help="Tensors of the model that are compressed; 0, the default, for one in a million elements.",
+)
+@click.option(
+    "--small-params",
+    default="0",
+    help="Parameters in tensors that are too small to be compressed (below 10,000), beside --params.",
 )
 @click.option(
     "--ranks-per-core",
@@ -102,6 +103,7 @@ def command(
     hot: float,
     start_up_ms: float,
     tensors: int,
+    small_params: str,
     ranks_per_core: float,
     slow: tuple[str, ...],
     file: Path | None,
@@ -114,13 +116,22 @@ def command(
     torch.set_num_threads(1)
     stragglers = _stragglers(slow, ranks)
     bits = parse_rate(link)
-    network = Link(start_up_ms / _MILLI, (bits or _UNSHAPED_BITS) / _BITS_PER_BYTE)
+    network = link_of(bits, start_up_ms / _MILLI)
     question = Question(
-        parse_count(params), ranks, step_ms / _MILLI, density, values, hot, rank, tensors, ranks_per_core
+        parse_count(params),
+        ranks,
+        step_ms / _MILLI,
+        density,
+        values,
+        hot,
+        rank,
+        tensors,
+        ranks_per_core,
+        0 if small_params == "0" else parse_count(small_params),
     )
     rates = measure_rates(density=density, value_dtype=values)
     rows = list(predictions(question, network, rates))
-    rate = f"unshaped ({format_rate(_UNSHAPED_BITS)} assumed)" if bits is None else format_rate(bits)
+    rate = f"unshaped ({format_rate(UNSHAPED_BITS)} assumed)" if bits is None else format_rate(bits)
     _show(f"{params} parameters, {ranks} ranks, {rate}, computing {step_ms:g} ms", rows)
     for line in conclusion(rows, density, values):
         click.echo(line)

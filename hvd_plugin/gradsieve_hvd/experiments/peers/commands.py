@@ -18,6 +18,7 @@ from . import exchange_worker, train_worker
 from .contenders import CONTENDERS, base_name
 from .jobs import Results, measure_on_ranks
 from .plan import ExchangePlan, TrainPlan
+from .predicted import predict
 from .tables import a_a_differences, by_link_and_ranks, exchange_table, train_table
 
 _PLAIN_WIDTH = 120  # of a log file
@@ -86,7 +87,8 @@ def bench_exchange(
     """Measure a training step by every contender on ranks behind links, in turns.
 
     Ranks are processes on emulated hosts of this machine and share its cores. Bytes are what their
-    interfaces send, less Horovod's idle chatter.
+    interfaces send, less Horovod's idle chatter. Beside each step of gradsieve's own paths stands what
+    `gradsieve advise` predicts of it.
     """
     results = Results(file)
     names = _names(contenders)
@@ -107,6 +109,8 @@ def bench_exchange(
                 recorded=recorded,
             )
             measure_on_ranks(exchange_worker.__name__, plan, ranks, timeout, results)
+    predict(results.rows)
+    results.add([])
     for rows in by_link_and_ranks(results.rows).values():
         _show(exchange_table(rows), a_a_differences(rows, "step_seconds"))
 

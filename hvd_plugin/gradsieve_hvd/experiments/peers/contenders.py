@@ -121,6 +121,7 @@ CONTENDERS: dict[str, Make] = {
     "ring": partial(_own, "ring", 1.0, "float32"),
     "scatter": partial(_own, "scatter", 1.0, "float32"),
     "dense": partial(_own, "dense", 1.0, "float32"),
+    "fp16": partial(_own, "fp16", 1.0, "float32"),
     "auto": partial(_own, "auto", 1.0, "float32"),
     "lowrank": partial(_own, "lowrank", 1.0, "float32"),
     "int4": partial(_own, "allgather", 3.0, "int4"),

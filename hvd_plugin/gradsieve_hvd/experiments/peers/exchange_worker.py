@@ -13,13 +13,17 @@ from pathlib import Path
 
 from gradsieve_hvd.experiments.tasks import TASKS, Task
 
-from .contenders import ALONE, make
+from .contenders import ALONE, base_name, make
 from .plan import ExchangePlan, Row
 from .ranks import Measured, Ranks
 from .recorded import RecordedTask
 
 _FIRST_STEPS = 3  # not counted: allocations, DDP's new buckets, PowerSGD's two dense steps
 _LONGEST_TURN_SECONDS = 10.0  # of a contender, unless a single step takes longer
+_CHOOSING = "auto"
+_CHOOSING_STEPS, _CHOOSING_SECONDS = 100, 60.0
+"""For so long a contender that chooses its path trains before it counts: a measurement is short, and what it
+tries in the beginning would be a large part of it."""
 
 
 class _Stepping:
@@ -51,6 +55,9 @@ def measure(plan: ExchangePlan, ranks: Ranks) -> dict[str, Measured]:
     for name in names:
         ranks.begin_turn()
         seconds = [stepping[name].take() for _ in range(_FIRST_STEPS)]
+        if base_name(name) == _CHOOSING:
+            choosing = int(min(_CHOOSING_STEPS, _CHOOSING_SECONDS / ranks.mean(seconds[-1])))
+            seconds += [stepping[name].take() for _ in range(choosing)]
         fitting = int(_LONGEST_TURN_SECONDS / ranks.mean(seconds[-1]))
         measured[name] = Measured(max(1, min(plan.steps, fitting)))
     for _ in range(plan.rounds):

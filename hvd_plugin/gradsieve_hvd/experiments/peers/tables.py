@@ -21,13 +21,22 @@ def exchange_table(rows: Sequence[Row]) -> Table:
     """What a step takes, of one link and number of ranks."""
     computing = rows[0]["compute_seconds"]
     table = _table(
-        rows, "step ms", "spread", "beyond computing ms", "bytes alone ms", "sent kB", "user ms", "system ms"
+        rows,
+        "step ms",
+        "predicted",
+        "spread",
+        "beyond computing ms",
+        "bytes alone ms",
+        "sent kB",
+        "user ms",
+        "system ms",
     )
     rate = parse_rate(rows[0]["link"])
     for row in rows:
         table.add_row(
             row["contender"],
             f"{row['step_seconds'] * _MILLI:,.0f}",
+            f"{row['predicted_seconds'] * _MILLI:,.0f}" if "predicted_seconds" in row else "-",
             f"{row['spread']:.0%}",
             f"{(row['step_seconds'] - computing) * _MILLI:,.0f}",
             "-" if rate is None else f"{row['wire_bytes'] * _BITS / rate * _MILLI:,.0f}",
