@@ -1,7 +1,7 @@
-"""What becomes of jobs, as lines of JSON for machines: one for each condition that changes.
+"""What becomes of jobs: which of their conditions say something new, and a line of JSON for each of these.
 
-Beside the log for people, not in its place, and on the standard output, where nothing else of the operator
-writes: a collector needs no rule to tell them apart.
+The lines are for machines, beside the log for people, not in its place, and on the standard output, where
+nothing else of the operator writes: a collector needs no rule to tell them apart.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TextIO
 
 from gradsieve_operator.errors import SpecError
@@ -40,8 +40,39 @@ def write_to(stream: TextIO) -> None:
     _log.setLevel(logging.INFO)
 
 
+def changed(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield the conditions that say something new, each as it was, empty for a new one, and as it is.
+
+    Those whose status or reason has changed do; and that ranks follow the plan does once they follow another
+    one. How often the status was written in between is nobody's news: both were told by one write where ranks
+    followed at once.
+
+    Args:
+        before: a job's status before.
+        after: its status now.
+    """
+    known = {each["type"]: each for each in before.get("conditions") or ()}
+    for each in after["conditions"]:
+        old = known.get(each["type"], {})
+        same = (old.get("status"), old.get("reason")) == (each["status"], each["reason"])
+        if not same or (_followed(each) and _plan_followed(before) != _plan_followed(after)):
+            yield old, each
+
+
+def _followed(condition: Mapping[str, Any]) -> bool:
+    return (condition["type"], condition["reason"]) == ("PlanConverged", "Applied")
+
+
+def _plan_followed(status: Mapping[str, Any]) -> int:
+    """Return the generation of the plan that ranks follow; 0 for none."""
+    generation: int = (status.get("plan") or {}).get("appliedGeneration") or 0
+    return generation
+
+
 def log(metadata: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Write a line for each condition of a job whose status or reason has changed.
+    """Write a line for each condition of a job that says something new.
 
     Args:
         metadata: of the job.
@@ -50,11 +81,8 @@ def log(metadata: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[s
     """
     if not _log.isEnabledFor(logging.INFO):
         return
-    known = {each["type"]: each for each in before.get("conditions") or ()}
-    for each in after["conditions"]:
-        old = known.get(each["type"], {})
-        if (old.get("status"), old.get("reason")) != (each["status"], each["reason"]):
-            _log.info("%s", json.dumps(_transition(metadata, old, each)))
+    for old, new in changed(before, after):
+        _log.info("%s", json.dumps(_transition(metadata, old, new)))
 
 
 def _transition(

@@ -1,22 +1,16 @@
 """While many jobs are due, what nothing depends on is remembered, and written once it has settled."""
 
-import base64
 import contextlib
-import ssl
-from collections.abc import AsyncIterator
 
 import horovod_jobs as jobs
 import pytest
-from aiohttp import web
-from operator_in_memory import JOB, bind, conditions, recorded, running, until
+from obedient_coordinator import KEY, training
+from operator_in_memory import JOB, conditions, recorded, running, until
 from virtual_cluster import Crash, VirtualCluster
 
 from gradsieve_operator import contract
 from gradsieve_operator import decide as d
 from gradsieve_operator.decide import Pace
-
-KEY = ("research", "digits")
-LEADER = contract.coordinator_pod("digits", 1)
 
 
 def status_writes(server) -> int:
@@ -28,43 +22,6 @@ def change_density(server, density: int) -> None:
     server.objects[JOB, *KEY].patch({"spec": {"compression": change}})
 
 
-@contextlib.asynccontextmanager
-async def following(server, folder, port: int) -> AsyncIterator[list[dict]]:
-    """Answer as a coordinator whose ranks follow each plan at once; yields the plans that it got."""
-    known: dict[str, dict] = {"roster": {"generation": 0}}
-    plans: list[dict] = []
-
-    async def answer(request: web.Request) -> web.Response:
-        if request.method == "PUT":
-            body = await request.json()
-            if request.path == contract.PATH_PLAN:
-                plans.append(body)
-            else:
-                known["roster"] = body
-        plan = plans[-1]["generation"] if plans else 0
-        return web.json_response(
-            {
-                "state": contract.STATE_RUNNING,
-                "generation": known["roster"]["generation"],
-                "plan": {"generation": plan, "appliedGeneration": plan},
-            }
-        )
-
-    for name, value in server.all("v1/secrets")[contract.coordinator_secret("digits")]["data"].items():
-        (folder / name).write_bytes(base64.b64decode(value))
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(folder / "tls.crt", folder / "tls.key")
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
-        yield plans
-    finally:
-        await runner.cleanup()
-
-
 @pytest.mark.parametrize(("settling", "most"), [(0.0, 6), (1.5, 1)], ids=["seldom busy", "busy"])
 async def test_while_it_is_busy_plans_are_sent_at_once_and_written_when_ranks_follow_the_last(
     server, port, tmp_path, monkeypatch, settling, most
@@ -72,26 +29,17 @@ async def test_while_it_is_busy_plans_are_sent_at_once_and_written_when_ranks_fo
     monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
     body = jobs.body(compression={"algorithm": "TopK", "densityPermille": 10})
     server.objects[JOB, *KEY] = body
-    async with running(pace=Pace(settling=settling)) as operator:
-        await until(lambda: len(server.all("v1/pods")) == 3)
-        bind(server)
-        operator.queue.add(KEY)
-        await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "Placed")
-        async with following(server, tmp_path, port) as plans:
-            leader = server.objects["v1/pods", "research", LEADER]
-            leader.patch({"status": {"phase": "Running", "podIP": "127.0.0.1"}})
-            operator.queue.add(KEY)
-            await until(lambda: recorded(server).running and recorded(server).plan_generation == 1)
-            await until(lambda: conditions(server)["PlanConverged"]["status"] == "True")
-            before = status_writes(server)
-            for density in (20, 30, 40):
-                change_density(server, density)
-                operator.queue.add(KEY, asked=True)
-                await until(lambda density=density: plans[-1]["densityPermille"] == density)
-            await until(lambda: recorded(server).plan_generation == 4)
-            await until(lambda: conditions(server)["PlanConverged"]["message"].endswith("plan 4"))
-            assert [each["generation"] for each in plans] == [1, 2, 3, 4]
-            assert 1 <= status_writes(server) - before <= most
+    pace = Pace(settling=settling, following=0.0)
+    async with running(pace=pace) as operator, training(server, operator, tmp_path, port) as plans:
+        before = status_writes(server)
+        for density in (20, 30, 40):
+            change_density(server, density)
+            operator.queue.add(KEY, asked=True)
+            await until(lambda density=density: plans[-1]["densityPermille"] == density)
+        await until(lambda: recorded(server).plan_generation == 4)
+        await until(lambda: conditions(server)["PlanConverged"]["message"].endswith("plan 4"))
+        assert [each["generation"] for each in plans] == [1, 2, 3, 4]
+        assert 1 <= status_writes(server) - before <= most
 
 
 async def test_nothing_is_held_back_for_longer_than_that(server):

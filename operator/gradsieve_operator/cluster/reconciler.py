@@ -152,9 +152,14 @@ class Reconciler:
         if memory.objection:
             decision = replace(decision, degraded=Word("CoordinatorRefused", memory.objection))
             statement.status = self._status(seen, decision)
-        # What is said of an action, or of the end, is said once. A plan speaks for itself.
-        done = decision.ended is not None or not all(isinstance(each, PutPlan) for each in decision.actions)
-        left = await statement.write_in_turn(seen.world.pace, decision.progress, done=done)
+        # What is said of an action, or of the end, is said once. A plan speaks for itself, and mostly ranks
+        # follow it in a moment.
+        only_plans = all(isinstance(each, PutPlan) for each in decision.actions)
+        pace = seen.world.pace
+        if decision.actions and only_plans and not memory.objection:
+            pace = replace(pace, settling=max(pace.settling, pace.following))
+        done = decision.ended is not None or not only_plans
+        left = await statement.write_in_turn(pace, decision.progress, done=done)
         metrics.started(seen.world.progress, decision.progress)
         return min((each for each in (left, decision.again) if each is not None), default=None)
 

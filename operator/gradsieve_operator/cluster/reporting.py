@@ -108,22 +108,19 @@ class Statement:
         return None
 
     def _tell(self) -> None:
-        """Post an Event for each condition that has changed its status or its reason, the same words once."""
+        """Post an Event for each condition that says something new, the same words once."""
         metadata, before, after = self._metadata, self._told, self.status
         self._told = after
         metrics.JOBS.seen((metadata["namespace"], metadata["name"]), after["conditions"])
         transitions.log(metadata, before, after)
-        known = {each["type"]: each for each in before.get("conditions") or ()}
         posted: set[tuple[str, str]] = set()
-        for each in after["conditions"]:
-            old = known.get(each["type"])
-            said = (each["status"], each["reason"])
-            if _is_no_news(each) or (old is not None and (old["status"], old["reason"]) == said):
+        for old, each in transitions.changed(before, after):
+            if _is_no_news(each):
                 continue
             nothing = each["status"] == "Unknown" or (each["type"] in _ENDS and each["status"] == "False")
             # Every job waits for its first plan, most of them for less than a second.
             news = each["type"] == "Admitted" and each["reason"] != "Waiting"
-            if nothing or (old is None and each["status"] == "False" and not news):
+            if nothing or (not old and each["status"] == "False" and not news):
                 continue
             words = (each["reason"], each["message"])
             if words in posted:

@@ -26,6 +26,8 @@ class Pace:
             and words of messages.
         settling: for which a status may be held back that nothing that is done depends on: what changes
             again meanwhile is written once.
+        following: for which it may be after nothing but a plan was sent: where ranks follow the plan by then,
+            that it was sent and that they follow it is one write.
         secrets: between two readings of the Secrets of a job of which nothing else says that one is damaged.
     """
 
@@ -35,6 +37,7 @@ class Pace:
     telemetry: float = 30.0
     details: float = 2.0
     settling: float = 0.0
+    following: float = 2.0
     secrets: float = 600.0
 
     def among(self, jobs: int, *, busy: bool = False) -> Pace:
