@@ -16,9 +16,6 @@ from narrowed_schemas import narrowed
 from gradsieve_operator.schema import job_definition, policy_definition
 
 RECORDED = sorted(Path(__file__).parent.glob("crds_of_*/*.yaml"))
-WORKERS = (
-    f"(self.workerGroups.size() > {index} ? self.workerGroups[{index}].replicas : 0)" for index in range(16)
-)
 BOUNDS = ("minDensityPermille", "maxDensityPermille")
 # Limits are taken beside an adaptation as well, which no recorded object has.
 LIMITS = {
@@ -34,14 +31,41 @@ LIMITS = {
 # What was written otherwise since, and takes what it took.
 SAME = {
     LIMITS["self"]: f"has(self.adaptation) || {LIMITS['self']}",
-    "self.workerGroups.map(g, g.replicas).sum() <= 256": f"{' + '.join(WORKERS)} <= 256",
 }
+WORKERS = "0"
+for index in reversed(range(16)):
+    WORKERS = f"(self.size() > {index} ? self[{index}].replicas + {WORKERS} : 0)"
+FIRST = "[0].template.spec.containers[0]"
+EACH = "g.template.spec.containers[0]"
+# Said of whole templates, and of the spec, before: what is asked where it matters costs less.
+MOVED = {
+    **{
+        f"{template}.template.spec.{field}": "false"
+        for template in ("launcher", "workerGroups[]")
+        for field in ("hostname", "subdomain", "nodeName", "schedulingGates")
+    },
+    "launcher.template.spec.restartPolicy": "self == 'Never'",
+    "workerGroups[].template.spec.restartPolicy": "self == 'Never'",
+    "workerGroups[].template.spec.containers": (
+        "has(self[0].command) && self[0].command.size() > 0 && self[0].command[0] != ''"
+    ),
+}
+OF_ALL_GROUPS = (
+    f"{WORKERS} <= 256",
+    *(
+        f"self.size() == 1 || self.all(g, has({EACH}.{part}) ? has(self{FIRST}.{part}) && "
+        f"{EACH}.{part} == self{FIRST}.{part} : !has(self{FIRST}.{part}))"
+        for part in ("command", "args")
+    ),
+)
 # The operator alone writes a status, and never by apply: nobody's fields are merged otherwise than before.
 UNNOTICED = {
     "v1alpha1.status: x-kubernetes-map-type is 'atomic' instead of None",
     # Said of spec.compression before, where adaptation cannot be seen.
     "v1alpha1.spec: a rule is new: !has(self.compression) || has(self.adaptation) || "
     + LIMITS["self.compression"],
+    *(f"v1alpha1.spec.{where}: a rule is new: {rule}" for where, rule in MOVED.items()),
+    *(f"v1alpha1.spec.workerGroups: a rule is new: {rule}" for rule in OF_ALL_GROUPS),
 }
 TODAY = {each["metadata"]["name"]: each for each in (job_definition(), policy_definition())}
 

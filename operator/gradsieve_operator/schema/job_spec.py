@@ -29,23 +29,23 @@ from gradsieve_operator.spec.values import (
 
 _MAX_WORDS, _MAX_WORD = 256, 4096  # of a command; what CEL's cost is estimated from
 
-_TEMPLATE_RULES = rules(
-    (
-        "!has(self.spec.hostname) && !has(self.spec.subdomain)",
-        "hostname and subdomain are set by the operator: remove them",
+_NEVER = "false"
+"""The rule of a field that no job may have: it is asked only where there is one."""
+
+# Of the template as a whole these would cost as much for a job that has none of these fields: the API server
+# asks all rules of a job whenever its status is written, and copies the schema of an object's fields, some
+# forty of a pod's, each time that a rule names one of them.
+_POD_RULES = {
+    **dict.fromkeys(
+        ("hostname", "subdomain"),
+        (_NEVER, "hostname and subdomain are set by the operator: remove them"),
     ),
-    ("!has(self.spec.nodeName)", "nodeName is set by the operator: choose nodes by nodeSelector or affinity"),
-    (
-        "!has(self.spec.restartPolicy) || self.spec.restartPolicy == 'Never'",
-        "restartPolicy must be Never: the operator replaces workers",
-    ),
-    ("!has(self.spec.schedulingGates)", "schedulingGates are not supported: hold the job back with suspend"),
-)
+    "nodeName": (_NEVER, "nodeName is set by the operator: choose nodes by nodeSelector or affinity"),
+    "restartPolicy": ("self == 'Never'", "restartPolicy must be Never: the operator replaces workers"),
+    "schedulingGates": (_NEVER, "schedulingGates are not supported: hold the job back with suspend"),
+}
 _COMMAND_RULE = (
-    (
-        "has(self.spec.containers[0].command) && self.spec.containers[0].command.size() > 0 && "
-        "self.spec.containers[0].command[0] != ''"
-    ),
+    "has(self[0].command) && self[0].command.size() > 0 && self[0].command[0] != ''",
     "the first container must name its command: it is the program that every rank runs",
 )
 _UNCHANGED = {
@@ -93,18 +93,6 @@ def job_spec() -> Schema:
         properties,
         required=["workerGroups"],
         **rules(
-            (
-                f"{_all_replicas()} <= {MAX_WORKERS}",
-                f"a job has at most {MAX_WORKERS} workers in all groups together",
-            ),
-            (
-                _equal_in_all_groups("command"),
-                "the first containers of all groups must have the same command: ranks run one program",
-            ),
-            (
-                _equal_in_all_groups("args"),
-                "the first containers of all groups must have the same args: ranks run one program",
-            ),
             (f"!has(self.compression) || {bounds}", said),
             *(
                 (
@@ -119,14 +107,17 @@ def job_spec() -> Schema:
 
 def _all_replicas() -> str:
     # Written out: for a sum over a list made by map() Kubernetes 1.29 estimates a cost without a limit.
-    groups = ((f"self.workerGroups.size() > {index}", index) for index in range(MAX_GROUPS))
-    return " + ".join(f"({there} ? self.workerGroups[{index}].replicas : 0)" for there, index in groups)
+    total = "0"
+    for index in reversed(range(MAX_GROUPS)):
+        total = f"(self.size() > {index} ? self[{index}].replicas + {total} : 0)"
+    return total
 
 
 def _equal_in_all_groups(part: str) -> str:
     # CEL's estimate of costs knows no limit behind optional fields (`.?args.orValue([])`): hence has().
-    first, each = (f"{group}.template.spec.containers[0].{part}" for group in ("self.workerGroups[0]", "g"))
-    return f"self.workerGroups.all(g, has({each}) ? has({first}) && {each} == {first} : !has({first}))"
+    first, each = (f"{group}.template.spec.containers[0].{part}" for group in ("self[0]", "g"))
+    equal = f"self.all(g, has({each}) ? has({first}) && {each} == {first} : !has({first}))"
+    return f"self.size() == 1 || {equal}"
 
 
 def _run_policy() -> Schema:
@@ -187,15 +178,15 @@ def _launcher() -> Schema:
         "How ranks are started.",
         {
             "backend": word("MPI, or Gloo: survivors go on in place.", BACKENDS, default="MPI"),
-            "template": {**_template(), **template, **_TEMPLATE_RULES},
+            "template": {**_template(), **template},
         },
         default={},
     )
 
 
 def _worker_groups() -> Schema:
-    checks = [(rule["rule"], rule["message"]) for rule in _TEMPLATE_RULES["x-kubernetes-validations"]]
-    template = {"description": "Of the workers' pods; the first container runs the training."}
+    template = {**_template(), "description": "Of the workers' pods; the first container runs the training."}
+    template["properties"]["spec"]["properties"]["containers"].update(rules(_COMMAND_RULE))
     name = text(
         "Its name, a part of the pods' names.",
         longest=MAX_GROUP_NAME,
@@ -211,7 +202,7 @@ def _worker_groups() -> Schema:
                 "With how many the job goes on; left out: with all of them.", 1, MAX_WORKERS
             ),
             "slotsPerWorker": number("Ranks in each worker.", 1, MAX_SLOTS, default=1),
-            "template": {**_template(), **template, **rules(*checks, _COMMAND_RULE)},
+            "template": template,
         },
         required=["name", "replicas", "template"],
         **rules(
@@ -228,13 +219,30 @@ def _worker_groups() -> Schema:
         kind="map",
         minItems=1,
         **{"x-kubernetes-list-map-keys": ["name"]},
+        **rules(
+            (
+                f"{_all_replicas()} <= {MAX_WORKERS}",
+                f"a job has at most {MAX_WORKERS} workers in all groups together",
+            ),
+            (
+                _equal_in_all_groups("command"),
+                "the first containers of all groups must have the same command: ranks run one program",
+            ),
+            (
+                _equal_in_all_groups("args"),
+                "the first containers of all groups must have the same args: ranks run one program",
+            ),
+        ),
     )
 
 
 def _template() -> Schema:
-    """Return the pod template's schema with the limits that CEL needs for its estimate of costs."""
+    """Return the pod template's schema with its rules, and the limits that CEL's estimate of costs needs."""
     schema = pod_template_schema()
-    containers = schema["properties"]["spec"]["properties"]["containers"]
+    pod = schema["properties"]["spec"]["properties"]
+    for name, rule in _POD_RULES.items():
+        pod[name].update(rules(rule))
+    containers = pod["containers"]
     containers.update(minItems=1, maxItems=MAX_CONTAINERS)
     for part in ("command", "args"):
         words = containers["items"]["properties"][part]
