@@ -145,7 +145,7 @@ class Coordinators:
             known.ended = END in (pod["metadata"].get("annotations") or {})
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one call."""
+        """Answer the calls of one connection."""
         # What is read before TLS begins would be lost to it.
         writer.transport.pause_reading()
         try:
@@ -153,13 +153,13 @@ class Coordinators:
             if coordinator.tls is None:
                 coordinator.tls = await self._context(coordinator)
             await writer.start_tls(coordinator.tls)
-            method, where, body = await _request(reader)
-            answer = json.dumps(self._answer(coordinator, method, where, body)).encode()
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                b"Content-Length: %d\r\n\r\n%b" % (len(answer), answer)
-            )
-            await writer.drain()
+            while (request := await _request(reader)) is not None:
+                answer = json.dumps(self._answer(coordinator, *request)).encode()
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                    b"Content-Length: %d\r\n\r\n%b" % (len(answer), answer)
+                )
+                await writer.drain()
         except (OSError, EOFError, TimeoutError, KeyError):
             traceback.print_exc()
         finally:
@@ -199,8 +199,14 @@ class Coordinators:
         return coordinator.status()
 
 
-async def _request(reader: asyncio.StreamReader) -> tuple[str, str, Any]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str, Any] | None:
+    """Return method, path and body of the next request; None when the connection has come to its end."""
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise
+        return None
     method, where, _ = head[0].split(" ")
     fields = dict(line.lower().split(": ", 1) for line in head[1:] if line)
     length = int(fields.get("content-length", "0"))

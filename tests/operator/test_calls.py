@@ -1,9 +1,11 @@
-"""Calls to coordinators: a bounded number at a time, of which slow ones hold a share only."""
+"""Calls to coordinators: few at a time, of which slow ones hold a share only, on connections that stay."""
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
+from aiohttp import web
 from operator_in_memory import until
 
 from gradsieve_operator.cluster.calls import MOST_CONNECTIONS, Calls
@@ -76,3 +78,37 @@ async def test_who_waits_for_a_connection_is_parked():
         callers.call(2 * MOST_CONNECTIONS, slow=False)
         await until(lambda: parked == 2 * MOST_CONNECTIONS)
         await callers.let_go()
+
+
+@contextlib.asynccontextmanager
+async def listening(port: int, *, hangs_up: bool) -> AsyncIterator[list[int]]:
+    """Answer, and yield the ports that calls came from; hang up after each answer, without having said so."""
+    callers: list[int] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        callers.append(request.transport.get_extra_info("peername")[1])
+        if hangs_up:
+            asyncio.get_running_loop().call_soon(request.transport.close)
+        return web.json_response({})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        yield callers
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+async def test_who_is_told_something_was_asked_on_the_same_connection_unless_it_is_gone(
+    calls, port, hangs_up
+):
+    async with listening(port, hangs_up=hangs_up) as callers:
+        for method in ("GET", "PUT", "PUT"):
+            async with calls.session.request(method, f"http://127.0.0.1:{port}/v1/plan", json={}) as answer:
+                assert await answer.json() == {}
+    assert len(callers) == 3
+    assert len(set(callers)) == (3 if hangs_up else 1)

@@ -15,6 +15,11 @@ Parked = Callable[[], AbstractAsyncContextManager[None]]
 """What waits inside of it keeps no worker of the queue from other jobs."""
 
 MOST_CONNECTIONS = 64
+_KEPT_SECONDS = 1.0
+"""A connection waits for the next call to the same coordinator for so long: one that is told something was
+asked just before, and one whose ranks start is asked every half second. Kept until the next call of a job
+that trains, connections to a thousand coordinators would hold hundreds of MiB."""
+
 _MOST_SLOW = 16
 """Of these, for calls that may take their whole time: to coordinators that left the last one without an
 answer, and those that wait for ranks to end. So the others never wait for them."""
@@ -28,11 +33,11 @@ class Calls:
         parked: entered while a call waits or is under way.
 
     Attributes:
-        session: opens a connection for each call, and keeps none.
+        session: keeps a connection for the calls of one look, and hardly longer.
     """
 
     def __init__(self, fence: Fence, parked: Parked) -> None:
-        connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, force_close=True)
+        connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, keepalive_timeout=_KEPT_SECONDS)
         self.session = aiohttp.ClientSession(connector=connector, request_class=fence.request_class())
         self._parked = parked
         self._slow = asyncio.Semaphore(_MOST_SLOW)

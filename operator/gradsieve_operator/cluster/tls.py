@@ -15,7 +15,7 @@ from gradsieve_operator.resources import Manifest
 class JobContext(ssl.SSLContext):
     """A context for one job's coordinator that goes on with the session of its last whole handshake.
 
-    A coordinator is asked a few times a minute, each time by a connection of its own: kept open, those of a
+    A coordinator is asked a few times a minute, mostly by a connection of its own: kept open, those of a
     thousand jobs would hold hundreds of MiB. Resuming a session saves a third of a handshake's work; the
     other side may refuse to, and then there is a whole handshake.
     """
