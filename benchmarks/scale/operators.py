@@ -29,9 +29,9 @@ class Operators:
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self._kubeconfig = cluster.control_plane.kubeconfig_of(ACCOUNT)
         for manifest in ("crds", "namespace.yaml", "rbac.yaml"):
             cluster.kubectl("apply", "-f", str(_MANIFESTS / manifest))
+        self._kubeconfig = _kubeconfig(cluster)
         cluster.retry(lambda: bool(cluster.kubectl("get", "hvj", "-A", "-o", "name") or True))
 
     def start(self, name: str) -> None:
@@ -74,6 +74,18 @@ class Operators:
                     process = psutil.Process(child.pid)
                     found[name] = [process, *process.children(recursive=True)]
         return found
+
+
+def _kubeconfig(cluster: SimulatedCluster) -> Path:
+    """Write a kubeconfig with a token, as pods have one: certificates are verified with each request."""
+    account = ACCOUNT.rpartition(":")[2]
+    token = cluster.kubectl("create", "token", account, "--namespace", NAMESPACE, "--duration=24h")
+    content = json.loads(cluster.control_plane.admin.read_text())
+    content["users"][0]["user"] = {"token": token.strip()}
+    path = cluster.state / "operator.kubeconfig"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(content))
+    return path
 
 
 class Memory:
