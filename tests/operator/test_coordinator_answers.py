@@ -111,7 +111,7 @@ async def test_a_status_as_it_should_be_is_read(ask):
     assert found.missing_seconds == {"worker-1": 2.5}
 
 
-async def test_a_session_of_tls_is_resumed_and_no_connection_is_kept(port, tmp_path, monkeypatch):
+async def test_after_a_closed_connection_the_next_one_resumes_its_session(port, tmp_path, monkeypatch):
     monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
     job = jobs.job()
     made = certificate_secrets(job, issue(job.name, job.namespace, ["worker-0"], dt.datetime.now(dt.UTC)))
@@ -121,7 +121,9 @@ async def test_a_session_of_tls_is_resumed_and_no_connection_is_kept(port, tmp_p
     async def answer(request):
         resumed.append(request.get_extra_info("ssl_object").session_reused)
         connections.add(request.get_extra_info("peername"))
-        return web.json_response(WELL)
+        response = web.json_response(WELL)
+        response.force_close()
+        return response
 
     calls = Calls(Fence(), contextlib.nullcontext)
     context = context_of(secrets["digits-operator-tls"])
