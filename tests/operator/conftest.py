@@ -1,9 +1,12 @@
 """An API server in memory for the operator's tests, found by its client as a real one is."""
 
+import io
 import socket
 
 import api_server
 import pytest
+
+from gradsieve_operator import transitions
 
 RESOURCES = (
     "v1/pods",
@@ -19,6 +22,16 @@ RESOURCES = (
     "gradsieve.io/v1alpha1/horovodjobs",
     "gradsieve.io/v1alpha1/compressionpolicies",
 )
+
+
+@pytest.fixture
+def stream(monkeypatch):
+    """Lines of JSON for what becomes of jobs, as the operator writes them."""
+    monkeypatch.setattr(transitions._log, "handlers", [])
+    found = io.StringIO()
+    transitions.write_to(found)
+    yield found
+    transitions._log.setLevel("CRITICAL")
 
 
 @pytest.fixture

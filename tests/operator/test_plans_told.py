@@ -1,6 +1,5 @@
 """An Event and a line for machines tell that ranks follow a new plan, however often the status is written."""
 
-import io
 import json
 
 import horovod_jobs as jobs
@@ -8,17 +7,8 @@ import pytest
 from obedient_coordinator import KEY, training
 from operator_in_memory import JOB, conditions, running, until
 
-from gradsieve_operator import contract, transitions
+from gradsieve_operator import contract
 from gradsieve_operator.decide import Pace
-
-
-@pytest.fixture
-def stream(monkeypatch):
-    monkeypatch.setattr(transitions._log, "handlers", [])
-    found = io.StringIO()
-    transitions.write_to(found)
-    yield found
-    transitions._log.setLevel("CRITICAL")
 
 
 def told(server) -> list[str]:

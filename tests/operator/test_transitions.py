@@ -18,15 +18,6 @@ FIELDS = [
 METADATA = {"namespace": "research", "name": "digits", "uid": "u"}
 
 
-@pytest.fixture
-def stream(monkeypatch):
-    monkeypatch.setattr(transitions._log, "handlers", [])
-    found = io.StringIO()
-    transitions.write_to(found)
-    yield found
-    transitions._log.setLevel("CRITICAL")
-
-
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 

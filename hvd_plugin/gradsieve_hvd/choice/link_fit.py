@@ -20,7 +20,9 @@ _LEAST_PER_BYTE = 1e-12
 _FLAT = 0.3
 """What adds less than this to start-ups says nothing of the bandwidth **(r)**: more than jitter does."""
 _MOST_OF = 0.95
-_CAUTION = 0.05
+_CAUTION = 0.2
+"""Weight of what differs from the fit before, against relative errors **(r)**: jitter of 10 % must not make a
+link that one large size tells of another one, with another burst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +62,15 @@ def fitted(points: Iterable[Point], before: LinkFit) -> LinkFit:
     3. A line through what is larger tells the bandwidth, the median of slopes between sizes that lie apart
        (Theil and Sen's), and where it begins the burst. Sizes that do not lie apart leave the burst alone.
     4. What takes hardly longer than an empty message bounds the bandwidth from below.
-    5. Take the supposition with the least sum of relative errors; of equals, the nearest to ``before``.
+    5. Take the supposition with the least sum of relative errors; of about equals, the nearest to ``before``
+       in bandwidth and burst.
     """
     sizes = _medians(points)
     empty = sum(point.sent <= 0 for point in sizes)
     numbers = range(empty, len(sizes) + 1)
     suppositions = [_supposing(sizes[:number], sizes[number:], before) for number in numbers]
-    return min(suppositions, key=lambda fit: _error(fit, sizes) + _CAUTION * _distance(fit, before))
+    largest = max(sizes[-1].sent, 1.0)
+    return min(suppositions, key=lambda fit: _error(fit, sizes) + _CAUTION * _distance(fit, before, largest))
 
 
 def _medians(points: Iterable[Point]) -> list[Point]:
@@ -123,5 +127,6 @@ def _error(fit: LinkFit, points: Sequence[Point]) -> float:
     return sum(abs(math.log(max(point.seconds, _LEAST_SECONDS) / fit.seconds(point))) for point in points)
 
 
-def _distance(fit: LinkFit, before: LinkFit) -> float:
-    return abs(math.log(fit.per_byte / before.per_byte))
+def _distance(fit: LinkFit, before: LinkFit, largest: float) -> float:
+    burst = abs(min(fit.burst, largest) - min(before.burst, largest)) / largest
+    return abs(math.log(fit.per_byte / before.per_byte)) + burst

@@ -116,6 +116,7 @@ class PathChoice:
         """Go back when the trial is over; or to the faster one, if these paths are no longer alike."""
         times = predicted[self.path] / predicted[self._usual]
         if times < 1 / _CHANGED:
+            self._tried_at[self._usual] = self._steps
             self._usual = self.path
             self._surplus.change(self.path)
         elif times > _CHANGED:
@@ -133,11 +134,10 @@ class PathChoice:
         return path in self._tried_at and self._steps - self._tried_at[path] < wait
 
     def _change(self, path: str) -> None:
-        if path != self.path:
-            self._surplus.change(path)
-            self._usual = path
-            self._take(path)
-        self._times = 0
+        self._tried_at[self._usual] = self._steps  # it was measured until now
+        self._surplus.change(path)
+        self._usual = path
+        self._take(path)
 
     def _take(self, path: str) -> None:
         self.path, self._times = path, 0

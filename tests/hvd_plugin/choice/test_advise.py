@@ -67,6 +67,14 @@ def test_sharing_cores_and_many_tensors_make_selecting_slower(tmp_path):
     )
 
 
+def test_tensors_that_are_too_small_to_be_compressed_travel_whole_beside_the_others(tmp_path):
+    bare, with_small = (
+        advised(tmp_path, "100mbit", *options)[0]["rows"] for options in ((), ("--small-params", "1M"))
+    )
+    for one, other in zip(bare, with_small, strict=True):
+        assert other["wire_bytes"] - one["wire_bytes"] == pytest.approx(7e6)  # 2 * 7/8 * 1e6 * 4 bytes
+
+
 def test_what_an_unshaped_link_is_taken_for_is_said(tmp_path):
     written, output = advised(tmp_path, "none")
     assert "4gbit assumed" in output

@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulated_link import MBIT, SimulatedLink
 
 from gradsieve_hvd.choice.costs import Link, Load, WorkRates, predict, rounds_of
+from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.choice.link_estimate import Timing
 from gradsieve_hvd.choice.path_choice import PathChoice
 from gradsieve_hvd.choice.path_chooser import PathChooser, Round
@@ -79,6 +80,7 @@ UNKNOWN = st.fixed_dictionaries({path: st.floats(0, 0.04) for path in PATHS})
 
 
 @few
+@example(10_000, {"allgather": 0.04, "ring": 0.0, "scatter": 0.03, "dense": 0.04}, 87)
 @given(RATES_OF_LINKS, UNKNOWN, st.integers(0, 100))
 def test_the_path_that_is_really_fastest_is_found_whatever_hides_in_computing(mbit, unknown, seed):
     training = run(Training(mbit * MBIT, unknown, seed=seed), 250)
@@ -147,6 +149,14 @@ def test_a_change_is_told_once_with_both_paths():
     assert "instead of 'allgather'" in told[0].line
 
 
+def test_that_a_trial_ends_to_compare_both_is_told():
+    trial = Explanation("allgather").changed_to("scatter", 1, trying=True)
+    assert "'scatter' instead of 'allgather', to measure it" in trial.line
+    back = trial.changed_to("allgather", 2, trying=False)
+    assert "'allgather' instead of 'scatter', to compare both" in back.line
+    assert "which is expected to be sooner" in back.changed_to("ring", 3, trying=False).line
+
+
 def steps(choice, predicted, takes, number):
     """Take steps that really take what ``takes`` says; return the paths."""
     return [choice.decide(predicted, takes[choice.path]) for _ in range(number)]
@@ -166,6 +176,15 @@ def test_a_path_that_is_faster_than_predicted_is_found_and_kept():
     predicted, takes = {"allgather": 1.0, "ring": 1.1}, {"allgather": 1.0, "ring": 0.9}
     assert steps(choice, predicted, takes, 400)[-1] == "ring"
     assert choice.epoch == 3  # to try it, back to compare, and to stay
+
+
+def test_a_path_that_was_left_for_a_faster_one_is_not_soon_tried_beside_it():
+    choice = PathChoice("allgather")
+    predicted = {"allgather": 1.0, "ring": 1.05, "scatter": 1.06}
+    taken = steps(choice, predicted, {"allgather": 1.0, "ring": 0.93, "scatter": 0.95}, 300)
+    left = len(taken) - taken[::-1].index("allgather")
+    assert set(taken[left:]) == {"ring", "scatter"}
+    assert left < 150
 
 
 def noisy(takes, dice):

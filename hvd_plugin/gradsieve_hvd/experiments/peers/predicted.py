@@ -14,11 +14,10 @@ from gradsieve_hvd.choice.machine import measure_rates
 from gradsieve_hvd.experiments.advise.prediction import Question, link_of, predictions
 from gradsieve_hvd.experiments.tasks import TASKS
 from gradsieve_hvd.launcher.rate import parse_rate
+from gradsieve_hvd.optimizer.path_changes import allowed_paths
 
 from .contenders import base_name
 from .plan import Row
-
-_CHOSEN_FROM = ("allgather", "ring", "scatter", "dense")  # by "auto", with values of fp32
 
 
 def predict(rows: Sequence[Row]) -> None:
@@ -32,7 +31,7 @@ def predict(rows: Sequence[Row]) -> None:
         by_path = _by_path(row["task"], row["density"], row["link"], row["ranks"], row["compute_seconds"])
         name = base_name(row["contender"])
         if name == "auto":
-            row["predicted_seconds"] = min(by_path[path] for path in _CHOSEN_FROM)
+            row["predicted_seconds"] = min(by_path[path] for path in allowed_paths(Compression.laplace()))
         elif name in by_path:
             row["predicted_seconds"] = by_path[name]
 
