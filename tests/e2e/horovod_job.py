@@ -238,5 +238,7 @@ class Job:
             time.sleep(0.3)
         seen = self.kubectl("get", "hvj,pods,events", "-o", "wide")
         said = [line for line in self.log("--timestamps").splitlines() if not _STEP_LINE.search(line)]
-        told = "\n".join([seen, *said[-_SHOWN_LINES:]])
+        # What the coordinator says tells why ranks were started again, however long ago that was.
+        early = [line for line in said[:-_SHOWN_LINES] if "gradsieve coordinator:" in line]
+        told = "\n".join([seen, *early, *said[-_SHOWN_LINES:]])
         raise AssertionError(f"{what}: not within {seconds:.0f} s\n{told}")
