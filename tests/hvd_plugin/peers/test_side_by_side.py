@@ -64,6 +64,12 @@ def test_every_contender_takes_its_steps(exchanged):
         assert row["compute_seconds"] == rows["alone"]["step_seconds"]
 
 
+def test_rows_tell_which_path_compressed_gradients_took(exchanged):
+    rows, _ = exchanged
+    assert [rows[name]["paths"] for name in ("ddp", "scatter")] == [[""], ["scatter"]]
+    assert set(rows["auto"]["paths"]) <= {"allgather", "ring", "scatter", "dense"}
+
+
 def test_interfaces_count_what_compression_saves(exchanged):
     rows, _ = exchanged
     sent = {name: row["wire_bytes"] for name, row in rows.items()}

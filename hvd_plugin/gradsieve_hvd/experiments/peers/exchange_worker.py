@@ -21,9 +21,9 @@ from .recorded import RecordedTask
 _FIRST_STEPS = 3  # not counted: allocations, DDP's new buckets, PowerSGD's two dense steps
 _LONGEST_TURN_SECONDS = 10.0  # of a contender, unless a single step takes longer
 _CHOOSING = "auto"
-_CHOOSING_STEPS, _CHOOSING_SECONDS = 100, 60.0
-"""For so long a contender that chooses its path trains before it counts: a measurement is short, and what it
-tries in the beginning would be a large part of it."""
+_CHOOSING_STEPS, _CHOOSING_SECONDS = 350, 150.0
+"""For so long a contender that chooses its path trains before it counts: until it has compared the paths that
+are nearly alike. A measurement is short, and these trials would be a large part of it."""
 
 
 class _Stepping:
@@ -42,6 +42,12 @@ class _Stepping:
         self._contender.optimizer.step()
         self._step += 1
         return time.perf_counter() - began
+
+    @property
+    def path(self) -> str:
+        """That compressed gradients take next, of an optimizer that knows; otherwise empty."""
+        explain = getattr(self._contender.optimizer, "explain", None)
+        return "" if explain is None else str(explain().path)
 
 
 def measure(plan: ExchangePlan, ranks: Ranks) -> dict[str, Measured]:
@@ -66,6 +72,7 @@ def measure(plan: ExchangePlan, ranks: Ranks) -> dict[str, Measured]:
             seconds = [stepping[name].take() for _ in range(each.steps)]
             each.turns.append(ranks.end_turn())
             each.step_seconds.append(statistics.median(seconds))
+            each.paths.append(stepping[name].path)
     return measured
 
 
@@ -73,7 +80,8 @@ def rows(plan: ExchangePlan, every: list[dict[str, Measured]]) -> list[Row]:
     """Return a row per contender, of all ranks' measurements.
 
     step_seconds: median over rounds of the mean over ranks of each one's median step. spread: from the least
-    to the largest round, over that. wire_bytes: a step's, mean over ranks and rounds.
+    to the largest round, over that. wire_bytes: a step's, mean over ranks and rounds. paths: at the end of
+    each round, where gradsieve's optimizer takes one.
     """
     computing = _round_seconds(every, ALONE)
     made = []
@@ -95,6 +103,7 @@ def rows(plan: ExchangePlan, every: list[dict[str, Measured]]) -> list[Row]:
                 "wire_bytes": statistics.mean(turn.sent_bytes for turn in turns) / steps,
                 "spread": (max(rounds) - min(rounds)) / seconds,
                 "rounds": rounds,
+                "paths": every[0][name].paths,
                 "user_seconds": statistics.mean(turn.user_seconds for turn in turns) / steps,
                 "system_seconds": statistics.mean(turn.system_seconds for turn in turns) / steps,
             }

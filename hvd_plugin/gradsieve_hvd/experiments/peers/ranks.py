@@ -30,12 +30,13 @@ class Turn:
 class Measured:
     """What one rank saw of a contender: of each counted round, the median step's seconds and the turn.
 
-    steps: of a round.
+    steps: of a round. paths: that compressed gradients took at the end of each; empty where nobody knows.
     """
 
     steps: int
     step_seconds: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
 
 class Ranks:
