@@ -109,6 +109,49 @@ def test_contenders_train_until_the_target(trained):
     assert (folder / "plot.png").stat().st_size > 10_000
 
 
+def test_local_steps_train_to_what_dense_ones_reach_with_adamw(exchanged, tmp_path):
+    timed = exchanged[0]
+    (tmp_path / "rates.json").write_text(json.dumps({"dense": 0.002, "local-5": 0.003}))
+    (tmp_path / "steps.json").write_text(
+        json.dumps({"rows": [row | {"optimizer": "adamw"} for row in timed.values()]})
+    )
+    said = bench(
+        *("train", *ON_TWO_RANKS, "--optimizer", "adamw", "--link", "none", "--ranks", 2, "--seeds", 1),
+        *("--contenders", "local-5,dense", "--until", "dense@10", "--max-steps", 200, "--evaluate-steps", 5),
+        *("--rates", tmp_path / "rates.json", "--step-times", tmp_path / "steps.json"),
+        *("--json", tmp_path / "rows.json"),
+    )
+    dense, local = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["optimizer"], row["learning_rate"]) for row in (dense, local)] == [
+        ("adamw", 0.002),
+        ("adamw", 0.003),
+    ]
+    assert (dense["steps"], dense["curve"][-1][-1]) == (10, dense["until"])
+    assert local["until"] == dense["until"]
+    assert local["steps_to_target"] % 5 == 0
+    assert local["bytes_per_step"] < dense["bytes_per_step"] / 20
+    for row in (dense, local):
+        on_link, measured = row["on_links"]["unshaped"], timed[row["contender"]]
+        assert on_link["seconds_to_target"] == row["steps_to_target"] * measured["step_seconds"]
+        assert on_link["bytes_per_sample"] == measured["wire_bytes"] / 32
+    assert said.count("digits with adamw, 2 ranks, link unshaped") == 2  # as measured, and by the step times
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--contenders", "dense,local-15", "--until", "dense@10"], "every 15 steps of local-15"),
+        (["--contenders", "ring", "--until", "dense@10"], "dense must be among"),
+        (["--contenders", "dense", "--until", "dense@12"], "not a multiple of --evaluate-steps 5"),
+        (["--contenders", "dgc", "--until", "2.6", "--optimizer", "adamw"], "it applies momentum itself"),
+    ],
+)
+def test_what_means_nothing_is_refused_before_ranks_start(arguments, why):
+    result = CliRunner().invoke(main, ["bench", "train", *arguments])
+    assert result.exit_code != 0
+    assert why in " ".join(f"{result.output} {result.exception}".split())
+
+
 def test_rates_are_those_of_the_file_or_the_tasks(trained):
     rows = json.loads((trained[0] / "rows.json").read_text())["rows"]
     assert [row["learning_rate"] for row in rows] == [0.05, 0.05, 0.1, 0.1, 0.1]

@@ -1,7 +1,7 @@
 """Tables of measurements say what a difference means, and what was not reached."""
 
 import pytest
-from rich.console import Console
+from printed_tables import printed
 
 from gradsieve_hvd.experiments.peers.tables import a_a_differences, train_table
 
@@ -21,13 +21,6 @@ def row(contender, seconds, seed=0, reached=True):
         "step_seconds": seconds / 100,
         "bytes_per_step": 1e6,
     }
-
-
-def printed(table):
-    console = Console(width=200)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get()
 
 
 @pytest.mark.parametrize(("other", "undecided"), [(107.0, False), (109.0, True)])

@@ -17,7 +17,8 @@ from rich.table import Table
 
 from gradsieve.codec import ValueDtype
 from gradsieve_hvd.experiments.parallel.commands import bench_modes
-from gradsieve_hvd.experiments.peers.commands import bench_exchange, bench_train
+from gradsieve_hvd.experiments.peers.exchange_command import bench_exchange
+from gradsieve_hvd.experiments.peers.train_command import bench_train
 
 from . import codecs, convergence, convergence_table, exchanges, selection, simulated_bytes
 

@@ -1,6 +1,7 @@
 """Who competes on a link: Horovod and DistributedDataParallel with what they bring, and gradsieve's paths.
 
-All of them train the same model with the same kind of step: backward, then ``optimizer.step()``.
+All of them train the same model with the same kind of step: backward, then ``optimizer.step()``. Those that
+are called after local steps exchange once in so many of them.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ _FIRST_POWER_SGD_STEP = 2  # the least that it takes; its own default, 1 000, is
 
 
 class Contender(NamedTuple):
-    """forward: the model as the loss is computed with. optimizer: its ``step()`` ends a step."""
+    """forward: the model as the loss is computed with. optimizer: its ``step()`` ends a step. finish: called
+    after the last step, by all ranks.
+    """
 
     forward: nn.Module
     optimizer: Optimizer
+    finish: Callable[[], None] = lambda: None
 
 
 Make = Callable[[nn.Module, Optimizer, float], Contender]
@@ -68,6 +72,16 @@ def _own(
     return Contender(model, distributed)
 
 
+def _local(steps: int, model: nn.Module, plain: Optimizer, density: float) -> Contender:  # noqa: ARG001 - `Make`
+    """What is sent of the differences is the mode's own."""
+    import gradsieve_hvd
+
+    distributed = gradsieve_hvd.DistributedOptimizer(
+        plain, model.named_parameters(), mode="local", local_steps=steps
+    )
+    return Contender(model, distributed, distributed.finish)
+
+
 def _ddp(model: nn.Module, plain: Optimizer, density: float) -> Contender:  # noqa: ARG001 - `Make`
     return Contender(DistributedDataParallel(model, init_sync=False), plain)
 
@@ -106,6 +120,8 @@ def _ddp_hook(model: nn.Module, plain: Optimizer, density: float) -> Contender:
     return Contender(wrapped, plain)
 
 
+_LOCAL_STEPS = {"local-5": 5, "local-15": 15, "local-50": 50}  # H, by name
+
 CONTENDERS: dict[str, Make] = {
     "horovod": partial(_horovod, "none"),
     "horovod-fp16": partial(_horovod, "fp16"),
@@ -125,6 +141,7 @@ CONTENDERS: dict[str, Make] = {
     "auto": partial(_own, "auto", 1.0, "float32"),
     "lowrank": partial(_own, "lowrank", 1.0, "float32"),
     "int4": partial(_own, "allgather", 3.0, "int4"),
+    **{name: partial(_local, steps) for name, steps in _LOCAL_STEPS.items()},
 }
 """By the name that rows have; "int4" keeps three times the density, in levels of 4 bits."""
 
@@ -132,6 +149,13 @@ CONTENDERS: dict[str, Make] = {
 def base_name(name: str) -> str:
     """Return what a contender is called without the number that tells it from another of its kind."""
     return name.partition("#")[0]
+
+
+def steps_together(name: str) -> int:
+    """Return how many steps lie from one exchange to the next: only then have ranks the same weights, and
+    only so many of them tell what a step takes.
+    """
+    return _LOCAL_STEPS.get(base_name(name), 1)
 
 
 def make(name: str, model: nn.Module, plain: Optimizer, density: float) -> Contender:

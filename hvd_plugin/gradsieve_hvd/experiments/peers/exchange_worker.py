@@ -6,6 +6,7 @@ speed changes.
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -13,7 +14,8 @@ from pathlib import Path
 
 from gradsieve_hvd.experiments.tasks import TASKS, Task
 
-from .contenders import ALONE, base_name, make
+from .contenders import ALONE, base_name, make, steps_together
+from .optimizers import plain_optimizer
 from .plan import ExchangePlan, Row
 from .ranks import Measured, Ranks
 from .recorded import RecordedTask
@@ -29,18 +31,30 @@ are nearly alike. A measurement is short, and these trials would be a large part
 class _Stepping:
     """One contender on this rank."""
 
-    def __init__(self, name: str, task: Task, rank: int, density: float) -> None:
+    def __init__(self, name: str, task: Task, plan: ExchangePlan, rank: int) -> None:
         model = task.model(seed=0)
         self._task, self._rank, self._step = task, rank, 0
-        self._contender = make(name, model, task.optimizer(model), density)
+        self._together = steps_together(name)
+        self._contender = make(name, model, plain_optimizer(plan.optimizer, task, model), plan.density)
+        self.finish = self._contender.finish
 
-    def take(self) -> float:
-        """Train one step and return how many seconds it took."""
+    def whole(self, steps: int) -> int:
+        """Return the least number of steps that is not smaller and ends with an exchange."""
+        return math.ceil(steps / self._together) * self._together
+
+    def take(self, steps: int) -> list[float]:
+        """Train so many `whole` steps, and return the seconds of a step in each run of steps that ends with
+        an exchange.
+        """
+        return [self._run() / self._together for _ in range(0, steps, self._together)]
+
+    def _run(self) -> float:
         began = time.perf_counter()
-        self._contender.optimizer.zero_grad()
-        self._task.loss(self._contender.forward, self._step, self._rank, 0).backward()
-        self._contender.optimizer.step()
-        self._step += 1
+        for _ in range(self._together):
+            self._contender.optimizer.zero_grad()
+            self._task.loss(self._contender.forward, self._step, self._rank, 0).backward()
+            self._contender.optimizer.step()
+            self._step += 1
         return time.perf_counter() - began
 
     @property
@@ -56,23 +70,24 @@ def measure(plan: ExchangePlan, ranks: Ranks) -> dict[str, Measured]:
     if plan.recorded:
         task = RecordedTask(task, ranks.rank, plan.recorded)
     names = (ALONE, *plan.contenders)
-    stepping = {name: _Stepping(name, task, ranks.rank, plan.density) for name in names}
+    stepping = {name: _Stepping(name, task, plan, ranks.rank) for name in names}
     measured = {}
-    for name in names:
+    for name, each in stepping.items():
         ranks.begin_turn()
-        seconds = [stepping[name].take() for _ in range(_FIRST_STEPS)]
+        seconds = each.take(each.whole(_FIRST_STEPS))
         if base_name(name) == _CHOOSING:
-            choosing = int(min(_CHOOSING_STEPS, _CHOOSING_SECONDS / ranks.mean(seconds[-1])))
-            seconds += [stepping[name].take() for _ in range(choosing)]
+            seconds += each.take(int(min(_CHOOSING_STEPS, _CHOOSING_SECONDS / ranks.mean(seconds[-1]))))
         fitting = int(_LONGEST_TURN_SECONDS / ranks.mean(seconds[-1]))
-        measured[name] = Measured(max(1, min(plan.steps, fitting)))
+        measured[name] = Measured(each.whole(max(1, min(plan.steps, fitting))))
     for _ in range(plan.rounds):
-        for name, each in measured.items():
+        for name, counted in measured.items():
             ranks.begin_turn()
-            seconds = [stepping[name].take() for _ in range(each.steps)]
-            each.turns.append(ranks.end_turn())
-            each.step_seconds.append(statistics.median(seconds))
-            each.paths.append(stepping[name].path)
+            seconds = stepping[name].take(counted.steps)
+            counted.turns.append(ranks.end_turn())
+            counted.step_seconds.append(statistics.median(seconds))
+            counted.paths.append(stepping[name].path)
+    for each in stepping.values():
+        each.finish()
     return measured
 
 
@@ -96,6 +111,7 @@ def rows(plan: ExchangePlan, every: list[dict[str, Measured]]) -> list[Row]:
                 "ranks": len(every),
                 "contender": name,
                 "task": plan.task,
+                "optimizer": plan.optimizer,
                 "density": plan.density,
                 "recorded": bool(plan.recorded),
                 "step_seconds": seconds,

@@ -47,27 +47,35 @@ class Plan:
 class ExchangePlan(Plan):
     """Steps of all contenders in turn.
 
-    contenders: their names, several of a kind told apart by "#2". rounds: that are counted; one before them
-    is not. steps: of each contender in a round. recorded: how many gradients each rank records, and replays
-    instead of computing; 0 to compute.
+    optimizer: of `optimizers`. contenders: their names, several of a kind told apart by "#2". rounds: that
+    are counted; one before them is not. steps: of each contender in a round, or more, as all end with an
+    exchange. recorded: how many gradients each rank records, and replays instead of computing; 0 to compute.
     """
 
+    optimizer: str
     contenders: tuple[str, ...]
     rounds: int
     steps: int
     recorded: int
 
 
+Training = tuple[str, int, float | None]
+"""Contender, seed and learning rate (None for the optimizer's usual one)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainPlan(Plan):
     """Trainings, one after the other.
 
-    trainings: contender, seed and learning rate (None for the task's own) of each. until: the loss or
-    accuracy on held-out data at which one ends. most_steps: at which it ends in any case. evaluate_steps:
-    from one evaluation to the next; their time is not counted.
+    optimizer: of `optimizers`. trainings: what is trained; one that finds out what others are to reach comes
+    before them. until: what they are to reach, see `reaching.Target`. found: rows that found it out before.
+    most_steps: at which a training ends in any case. evaluate_steps: from one evaluation to the next; their
+    time is not counted.
     """
 
-    trainings: tuple[tuple[str, int, float | None], ...]
-    until: float
+    optimizer: str
+    trainings: tuple[Training, ...]
+    until: str
+    found: tuple[Row, ...]
     most_steps: int
     evaluate_steps: int

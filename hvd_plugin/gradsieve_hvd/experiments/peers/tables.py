@@ -11,6 +11,7 @@ from rich.table import Table
 from gradsieve_hvd.launcher.rate import parse_rate
 
 from .contenders import base_name
+from .optimizers import TASKS_OWN
 from .plan import Row
 
 LARGEST_A_A_DIFFERENCE = 0.08  # above it a table is undecided
@@ -50,10 +51,7 @@ def exchange_table(rows: Sequence[Row]) -> Table:
 def train_table(rows: Sequence[Row]) -> Table:
     """What it takes to reach the target, of one link and number of ranks: medians over seeds."""
     table = _table(rows, "rate", "seeds", "steps", "seconds", "least to most", "step ms", "sent kB")
-    by_name: dict[tuple[str, float], list[Row]] = {}
-    for row in rows:
-        by_name.setdefault((row["contender"], row["learning_rate"]), []).append(row)
-    for (name, learning_rate), group in by_name.items():
+    for (name, learning_rate), group in _trained_alike(rows).items():
         table.add_row(
             name,
             f"{learning_rate:g}",
@@ -63,6 +61,24 @@ def train_table(rows: Sequence[Row]) -> Table:
             f"{min(row['seconds'] for row in group):,.1f} to {max(row['seconds'] for row in group):,.1f}",
             f"{statistics.median(row['step_seconds'] for row in group) * _MILLI:,.0f}",
             f"{statistics.mean(row['bytes_per_step'] for row in group) / _KILO:,.0f}",
+        )
+    return table
+
+
+def on_links_table(rows: Sequence[Row], link: str) -> Table:
+    """What it would take on a slower link, where what a step takes there is known: medians over seeds."""
+    table = _table(rows, "rate", "seeds", "steps", "step ms", "seconds", "bytes a sample", link=link)
+    known = [row | row["on_links"][link] for row in rows if link in row.get("on_links", {})]
+    for (name, learning_rate), group in _trained_alike(known).items():
+        shown = [row | {"seconds": row["steps"] * row["step_seconds"]} for row in group]
+        table.add_row(
+            name,
+            f"{learning_rate:g}",
+            str(len(group)),
+            _until_target(shown, "steps_to_target", "steps", "{:,.0f}"),
+            f"{group[0]['step_seconds'] * _MILLI:,.0f}",
+            _until_target(shown, "seconds_to_target", "seconds", "{:,.0f}"),
+            f"{group[0]['bytes_per_sample']:,.0f}",
         )
     return table
 
@@ -85,21 +101,34 @@ def a_a_differences(rows: Sequence[Row], seconds: str) -> Iterator[str]:
             yield f"A/A: {' and '.join(pair)} differ by {difference:.1%}{verdict}."
 
 
-def by_link_and_ranks(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
-    """Return rows in groups that stand in one table, in the order in which they were measured."""
-    groups: dict[tuple[str, int], list[Row]] = {}
+def measured_alike(rows: Iterable[Row]) -> dict[tuple[str, int, str], list[Row]]:
+    """Return rows in groups that stand in one table, by link, ranks and optimizer (the task's own in rows of
+    before there were others), in the order in which they were measured.
+    """
+    groups: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["link"], row["ranks"]), []).append(row)
+        groups.setdefault((row["link"], row["ranks"], row.get("optimizer", TASKS_OWN)), []).append(row)
     return groups
 
 
-def _table(rows: Sequence[Row], *columns: str) -> Table:
+def _table(rows: Sequence[Row], *columns: str, link: str = "") -> Table:
     first = rows[0]
-    table = Table(title=f"{first['task']}, {first['ranks']} ranks, link {first['link']}", box=box.SIMPLE_HEAD)
+    optimizer = first.get("optimizer", TASKS_OWN)
+    trained = first["task"] if optimizer == TASKS_OWN else f"{first['task']} with {optimizer}"
+    table = Table(
+        title=f"{trained}, {first['ranks']} ranks, link {link or first['link']}", box=box.SIMPLE_HEAD
+    )
     table.add_column("contender", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
     return table
+
+
+def _trained_alike(rows: Iterable[Row]) -> dict[tuple[str, float], list[Row]]:
+    groups: dict[tuple[str, float], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["contender"], row["learning_rate"]), []).append(row)
+    return groups
 
 
 def _until_target(group: Sequence[Row], field: str, trained: str, form: str) -> str:

@@ -1,0 +1,84 @@
+"""``gradsieve bench exchange``: the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gradsieve_hvd.launcher.rate import format_rate, parse_rate
+
+from . import exchange_worker, options
+from .jobs import Results, measure_on_ranks
+from .plan import ExchangePlan
+from .predicted import predict
+from .tables import a_a_differences, exchange_table, measured_alike
+
+
+@click.command("exchange")
+@click.option("--links", default="10mbit,50mbit,100mbit,500mbit,1gbit,none", show_default=True)
+@click.option("--ranks", "rank_numbers", default="2,4,8", show_default=True)
+@options.contenders()
+@options.task()
+@options.optimizer()
+@options.density()
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--steps",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1),
+    help="In a round, or 10 s; of local-H whole rounds of H.",
+)
+@click.option(
+    "--recorded",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Let each rank record so many gradients and replay them, instead of computing.",
+)
+@options.timeout()
+@options.json()
+def bench_exchange(
+    links: str,
+    rank_numbers: str,
+    contenders: str | None,
+    task: str,
+    optimizer: str,
+    density: float,
+    rounds: int,
+    steps: int,
+    recorded: int,
+    timeout: float | None,
+    file: Path | None,
+) -> None:
+    """Measure a training step by every contender on ranks behind links, in turns.
+
+    Ranks are processes on emulated hosts of this machine and share its cores. Bytes are what their
+    interfaces send, less Horovod's idle chatter. Beside each step of gradsieve's own paths stands what
+    `gradsieve advise` predicts of it.
+    """
+    results = Results(file)
+    names = options.names_of(contenders, optimizer)
+    for link in (format_rate(parse_rate(each)) for each in links.split(",")):
+        for ranks in map(int, rank_numbers.split(",")):
+            known = measured_alike(results.rows).get((link, ranks, optimizer), [])
+            missing = tuple(name for name in names if name not in {row["contender"] for row in known})
+            if not missing:
+                continue
+            plan = ExchangePlan(
+                link=link,
+                task=task,
+                density=density,
+                rows="",
+                optimizer=optimizer,
+                contenders=missing,
+                rounds=rounds,
+                steps=steps,
+                recorded=recorded,
+            )
+            measure_on_ranks(exchange_worker.__name__, plan, ranks, timeout, results)
+    predict(results.rows)
+    results.add([])
+    for rows in measured_alike(results.rows).values():
+        options.show(exchange_table(rows), a_a_differences(rows, "step_seconds"))

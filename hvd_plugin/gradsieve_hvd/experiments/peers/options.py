@@ -1,0 +1,93 @@
+"""What the command lines of both measurements have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from gradsieve.errors import ConfigurationError
+
+from .contenders import CONTENDERS, base_name
+from .optimizers import ADAMW_RATE, OPTIMIZERS, TASKS_OWN, why_not
+
+_PLAIN_WIDTH = 120  # of a log file
+_TWICE = "allgather#2"
+
+task = partial(
+    click.option,
+    "--task",
+    default="charlm",
+    show_default=True,
+    type=click.Choice(["charlm", "charlm-small", "digits"]),
+)
+optimizer = partial(
+    click.option,
+    "--optimizer",
+    default=TASKS_OWN,
+    show_default=True,
+    type=click.Choice(OPTIMIZERS),
+    help=f"The task's own, which is SGD with momentum, or AdamW, whose usual rate is {ADAMW_RATE:g}.",
+)
+contenders = partial(
+    click.option,
+    "--contenders",
+    help="With #2 and so on behind its name one is measured again: how far two of a kind differ.  [default: "
+    f"all that go with the optimizer, and {_TWICE}]",
+)
+density = partial(
+    click.option,
+    "--density",
+    default=0.01,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Kept / all; int4 keeps three times as much, and local-H has its own.",
+)
+timeout = partial(
+    click.option,
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help="End ranks that take longer; with status 1.",
+)
+json = partial(
+    click.option,
+    "--json",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all figures here. What it holds already is not measured again.",
+)
+
+
+def names_of(chosen: str | None, kind: str) -> list[str]:
+    """Return the names of contenders, separated by commas; all that go with an optimizer if none are chosen.
+
+    Raises:
+        ConfigurationError: one does not exist, or cannot be trained with that optimizer.
+    """
+    if chosen is None:
+        return [name for name in (*CONTENDERS, _TWICE) if why_not(kind, name) is None]
+    names = chosen.split(",")
+    unknown = [name for name in names if base_name(name) not in CONTENDERS]
+    if unknown:
+        raise ConfigurationError(
+            f"--contenders: {', '.join(unknown)} not known; there are {', '.join(CONTENDERS)}"
+        )
+    for name in names:
+        if reason := why_not(kind, base_name(name)):
+            raise ConfigurationError(
+                f"--contenders: {name} cannot be trained with --optimizer {kind}: {reason}"
+            )
+    return names
+
+
+def show(table: Table, remarks: Iterable[str]) -> None:
+    """Print a table, and sentences below it."""
+    console = Console()
+    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(table)
+    for remark in remarks:
+        click.echo(remark)

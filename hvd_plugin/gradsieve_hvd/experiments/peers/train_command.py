@@ -1,0 +1,139 @@
+"""``gradsieve bench train``: the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+
+from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.experiments.tasks import TASKS
+from gradsieve_hvd.launcher.rate import format_rate, parse_rate
+
+from . import options, train_worker
+from .contenders import base_name, steps_together
+from .jobs import Results, measure_on_ranks
+from .on_links import add_links
+from .plan import Row, Training, TrainPlan
+from .reaching import Target
+from .tables import a_a_differences, measured_alike, on_links_table, train_table
+
+
+@click.command("train")
+@options.task()
+@options.optimizer()
+@click.option("--link", default="100mbit", show_default=True)
+@click.option("--ranks", default=4, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--until",
+    required=True,
+    metavar="VALUE|CONTENDER@STEPS",
+    help="Loss or accuracy on held-out data to reach; dense@2000 is what dense has after 2000 steps, with "
+    "the same seed.",
+)
+@click.option("--max-steps", default=400, show_default=True, type=click.IntRange(1))
+@click.option("--evaluate-steps", default=5, show_default=True, type=click.IntRange(1))
+@options.contenders()
+@options.density()
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--rates",
+    "rates_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='JSON with learning rates by contender, {"ddp": 0.1}; of a list each is trained. Else the '
+    "optimizer's usual one.",
+)
+@click.option(
+    "--step-times",
+    "timed_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of gradsieve bench exchange: also say how long it would have taken on its links.",
+)
+@options.timeout()
+@options.json()
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the metric over seconds.")
+def bench_train(
+    task: str, optimizer: str, link: str, ranks: int, until: str, max_steps: int, evaluate_steps: int,
+    contenders: str | None, density: float, seeds: int, first_seed: int, rates_file: Path | None,
+    timed_file: Path | None, timeout: float | None, file: Path | None, plot: Path | None,
+) -> None:  # fmt: skip
+    """Train by every contender until a loss or accuracy is reached, and compare the seconds.
+
+    Trainings follow one another, all contenders of a seed before the next seed's. Time of evaluations is not
+    counted. On links that are too slow to train on, train with --link none and give --step-times.
+    """
+    results, rate = Results(file), format_rate(parse_rate(link))
+    rates = json.loads(rates_file.read_text()) if rates_file is not None else {}
+    names, target = options.names_of(contenders, optimizer), Target.parse(until)
+    _require_common_weights(names, evaluate_steps)
+    trainings = [
+        (name, seed, learning_rate)
+        for seed in range(first_seed, first_seed + seeds)
+        for name in sorted(names, key=lambda name: name != target.contender)
+        for learning_rate in _rates_of(rates, name)
+    ]
+    _require_one_target(target, trainings, seeds, evaluate_steps)
+    known = measured_alike(results.rows).get((rate, ranks, optimizer), [])
+    missing = tuple(each for each in trainings if not _has_row(each, known))
+    found = tuple(row for row in known if row["contender"] == target.contender)
+    for row in found:
+        target.of(row["seed"], [row])  # before ranks start, who would see it, too
+    if missing:
+        plan = TrainPlan(
+            link=rate, task=task, density=density, rows="", optimizer=optimizer, trainings=missing,
+            until=until, found=found, most_steps=max_steps, evaluate_steps=evaluate_steps,
+        )  # fmt: skip
+        measure_on_ranks(train_worker.__name__, plan, ranks, timeout, results)
+    if timed_file is not None:
+        add_links(results.rows, json.loads(timed_file.read_text())["rows"], TASKS[task]().batch)
+        results.add([])
+    for rows in measured_alike(results.rows).values():
+        options.show(train_table(rows), a_a_differences(rows, "seconds_to_target"))
+        for slow in rows[0].get("on_links", {}):
+            options.show(on_links_table(rows, slow), ())
+    if plot is not None:
+        from .plots import plot_training
+
+        plot_training(results.rows, f"{task}, {ranks} ranks, {rate} each", plot)
+
+
+def _rates_of(rates: dict[str, float | list[float]], name: str) -> list[float | None]:
+    chosen = rates.get(name, rates.get(base_name(name)))
+    return [*chosen] if isinstance(chosen, list) else [chosen]
+
+
+def _has_row(training: Training, rows: Iterable[Row]) -> bool:
+    """Whether there is a row of a training; without a rate of its own, at any rate."""
+    name, seed, rate = training
+    return any(
+        (row["contender"], row["seed"]) == (name, seed) and rate in (None, row["learning_rate"])
+        for row in rows
+    )
+
+
+def _require_common_weights(names: Iterable[str], evaluate_steps: int) -> None:
+    for name in names:
+        if evaluate_steps % steps_together(name):
+            raise ConfigurationError(
+                f"--evaluate-steps {evaluate_steps}: ranks have the same weights only after every "
+                f"{steps_together(name)} steps of {name}; take a multiple"
+            )
+
+
+def _require_one_target(
+    target: Target, trainings: Sequence[Training], seeds: int, evaluate_steps: int
+) -> None:
+    if target.value is not None:
+        return
+    if sum(name == target.contender for name, _, _ in trainings) != seeds:
+        raise ConfigurationError(
+            f"--until {target.contender}@{target.steps}: {target.contender} must be among "
+            "--contenders, once and with one learning rate"
+        )
+    if target.steps < 1 or target.steps % evaluate_steps:
+        raise ConfigurationError(
+            f"--until {target.contender}@{target.steps}: not a multiple of --evaluate-steps {evaluate_steps}"
+        )
