@@ -16,6 +16,7 @@ from .engine.reducer import Reducer
 from .engine.statistics import StepStatistics
 from .optimizer.auto_mode import AutoMemory, ModeChanges
 from .optimizer.local import LocalMemory, LocalRounds
+from .optimizer.served import ServedTraining
 from .optimizer.synchronizer import Synchronizer
 from .transport.messages import Messages
 
@@ -108,6 +109,12 @@ def find_changes(optimizer: Any) -> ModeChanges | None:
     """Return what changes an optimizer's mode; None if nothing does."""
     changes = getattr(optimizer, "mode_changes", None)
     return changes if isinstance(changes, ModeChanges) else None
+
+
+def is_served(optimizer: Any) -> bool:
+    """Whether a parameter server has the weights and the optimizer's state, from first step to last."""
+    training = getattr(optimizer, "training", None)
+    return isinstance(training, ServedTraining) and find_changes(optimizer) is None
 
 
 class Memory(Protocol):

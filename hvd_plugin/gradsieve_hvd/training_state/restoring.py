@@ -148,17 +148,9 @@ class _Attempt:
         return shared if received is None else files.load(io.BytesIO(received))
 
     def _take_over(self, shared: Any, own: Any) -> None:
-        taken, rank, step = self.choice.takes[self.ranks.rank], self.ranks.rank, self.choice.step
-        if taken is None:
-            _warn(
-                f"rank {rank} has no commit of step {step}: it goes on from the weights of rank "
-                f"{self.choice.source}, without residuals"
-            )
-        elif taken.size != self.ranks.size:
-            _warn(
-                f"rank {rank}: step {step} was committed by {taken.size} ranks and is restored by "
-                f"{self.ranks.size}: its residual goes on and owes the mean as much as before"
-            )
+        keeps_residuals = not self.training.is_served  # else one rank has committed for all, and nobody's
+        if keeps_residuals and (remark := self._remark()):
+            _warn(remark)
         problem = ""
         try:
             self.training.apply(shared, own)
@@ -167,8 +159,24 @@ class _Attempt:
         owed = [] if own is None else own.get("owed", [])
         answers = self.ranks.gather({"problem": problem, "owed": owed})
         if problems := told(answers, "problem"):
-            raise StateError(f"step {step} does not fit this training: {problems}")
-        self.lost = lost_mass(self.choice, next((each["owed"] for each in answers if each["owed"]), []))
+            raise StateError(f"step {self.choice.step} does not fit this training: {problems}")
+        if keeps_residuals:
+            self.lost = lost_mass(self.choice, next((each["owed"] for each in answers if each["owed"]), []))
+
+    def _remark(self) -> str:
+        """Say what becomes of this rank's residual, if it does not just go on."""
+        taken, rank, step = self.choice.takes[self.ranks.rank], self.ranks.rank, self.choice.step
+        if taken is None:
+            return (
+                f"rank {rank} has no commit of step {step}: it goes on from the weights of rank "
+                f"{self.choice.source}, without residuals"
+            )
+        if taken.size != self.ranks.size:
+            return (
+                f"rank {rank}: step {step} was committed by {taken.size} ranks and is restored by "
+                f"{self.ranks.size}: its residual goes on and owes the mean as much as before"
+            )
+        return ""
 
 
 def _warn(message: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from gradsieve.errors import ConfigurationError
 from gradsieve.parameter_names import matching
-from gradsieve_hvd.optimizers import find_memory, restart
+from gradsieve_hvd.optimizers import find_memory, is_served, restart
 from gradsieve_hvd.training_state import random_state
 
 _OWN_OF_COMPRESSOR = ("rank", "size", "layers", "policy", "local")
@@ -35,6 +36,21 @@ class Training:
     optimizer: Stateful
     others: Mapping[str, Stateful]
     values: dict[str, Any]
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a parameter server has the weights, so that any rank can take the snapshot alone."""
+        return is_served(self.optimizer)
+
+    def at_one_version(self) -> AbstractContextManager[Any]:
+        """Within, model and optimizer have what belongs together and may be captured.
+
+        Raises:
+            ConfigurationError: the server has been left.
+            ExchangeError: a rank did not answer.
+        """
+        optimizer: Any = self.optimizer
+        return optimizer.consistent(state=True) if self.is_served else nullcontext()
 
     def capture(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the common and the own part; their tensors may be the live ones, not copies."""

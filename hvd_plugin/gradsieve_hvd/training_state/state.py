@@ -14,7 +14,7 @@ from gradsieve_hvd.training_state import files
 from gradsieve_hvd.training_state.durable import DurableCopies
 from gradsieve_hvd.training_state.header import Commit, Unusable
 from gradsieve_hvd.training_state.lost_mass import NOTHING_LOST, LostMass
-from gradsieve_hvd.training_state.ranks import Ranks, told
+from gradsieve_hvd.training_state.ranks import Answer, Ranks, told
 from gradsieve_hvd.training_state.restoring import Restored, restore
 from gradsieve_hvd.training_state.snapshot import Stateful, Training
 from gradsieve_hvd.training_state.store import Folder
@@ -31,7 +31,8 @@ class TrainingState:
             optimizer.step()
             state.commit(step + 1)
 
-    Every rank makes one, and calls its methods together with the others. It covers the model, the optimizer,
+    Every rank makes one, and calls its methods together with the others (`commit` only where ranks step
+    together). It covers the model, the optimizer,
     what gradsieve's compressor remembers, the random number generators of Python, NumPy and torch, and:
 
     - ``extra`` arguments with ``state_dict`` and ``load_state_dict`` (schedulers, scalers, samplers);
@@ -113,6 +114,9 @@ class TrainingState:
     def commit(self, step: int) -> None:
         """Commit the state after ``step`` completed steps, if it is a multiple of ``every``.
 
+        With a parameter server ranks step by themselves: rank 0 commits, after steps of its own, the newest
+        version of the weights; on the other ranks nothing happens.
+
         1. Write beside the earlier commits. The first one is read back at once.
         2. Hear whether all ranks could. If one could not, all drop what they wrote and raise.
         3. Rename: from now on this is the newest; the oldest goes.
@@ -131,11 +135,21 @@ class TrainingState:
                 "TrainingState.commit() was called before restore(): call restore() once before the first "
                 "step, also when there is nothing to restore"
             )
+        alone = self._training.is_served
+        if alone and self._ranks.rank:
+            return
         commit = Commit(step, _generation(), self._restored.run, self._ranks.rank, self._ranks.size)
         due = self._durable is not None and step // self._every % self._durable_every == 0
         late = self._durable.end(self._ranks.timeout) if due and self._durable is not None else ""
-        said = {"step": step, "problem": self._write(commit), "late": late, "owed": self._training.owed()}
-        answers = self._ranks.gather(said)
+        with self._training.at_one_version():
+            problem = self._write(commit)
+        said: Answer = {
+            "step": step,
+            "problem": problem,
+            "late": late,
+            "owed": self._training.owed(),
+        }
+        answers = [said] if alone else self._ranks.gather(said)
         steps = sorted({answer["step"] for answer in answers})
         problems = told(answers, "problem")
         if problems or len(steps) > 1:

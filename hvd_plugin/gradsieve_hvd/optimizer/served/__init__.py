@@ -3,5 +3,6 @@ updates.
 """
 
 from .mode import SERVED
+from .training import ServedTraining
 
-__all__ = ["SERVED"]
+__all__ = ["SERVED", "ServedTraining"]
