@@ -3,6 +3,9 @@
 Numbers are fp32 and compared by the patterns of their magnitudes (:mod:`gradsieve.kernels.magnitude`). Parts
 start at multiples of 32 elements. Nothing here allocates, and nothing depends on what runs beside it.
 
+Where a loop is to become vector instructions, it runs over a slice: of an index that starts at an argument,
+numba asks before every access whether it is negative, and LLVM vectorises nothing.
+
 ``indices`` and ``values`` are lists with room: what does not fit is counted and not written. A number that
 reaches ``lower`` but not ``upper`` is *near*; near ones are noted as bits, 32 to a word, so that a second
 look at them needs no second pass.
@@ -229,7 +232,8 @@ def add_scaled(
     first: Array, factor: Number, second: Array, scale: Number, out: Array, start: int, stop: int
 ) -> None:
     """Make ``out = first * factor + second * scale`` from ``start`` to ``stop``."""
-    for index in range(start, stop):
+    first, second, out = first[start:stop], second[start:stop], out[start:stop]
+    for index in range(out.size):
         out[index] = np.float32(first[index] * factor) + np.float32(second[index] * scale)
 
 
@@ -237,9 +241,8 @@ def add_scaled(
 def largest_bits(numbers: Array, start: int, stop: int) -> int:
     """Return the largest pattern from ``start`` to ``stop``, 0 if there is none."""
     largest = np.int32(0)
-    bits = numbers.view(np.int32)
-    for index in range(start, stop):
-        largest = max(largest, bits[index] & _SIGN_OFF)
+    for bits in numbers[start:stop].view(np.int32):
+        largest = max(largest, bits & _SIGN_OFF)
     return largest
 
 
@@ -247,6 +250,6 @@ def largest_bits(numbers: Array, start: int, stop: int) -> int:
 def fixed_point_sum(numbers: Array, start: int, stop: int, scale: float) -> int:
     """Return the sum of trunc(|a| * scale) from ``start`` to ``stop``; |a| * scale is at most 2^30."""
     total = 0
-    for index in range(start, stop):
-        total += np.int64(abs(np.float64(numbers[index])) * scale)
+    for number in numbers[start:stop]:
+        total += np.int64(abs(np.float64(number)) * scale)
     return total
