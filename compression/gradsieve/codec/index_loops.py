@@ -161,8 +161,7 @@ def read_rice(data: Array, at: int, end: int, elements: int, indices: Array) -> 
 def write_bitmap(indices: Array, elements: int, out: Array, at: int) -> int:
     """Write a bit per element, one where it has a value."""
     end = at + ((elements + 7) >> 3)
-    for index in range(at, end):
-        out[index] = 0
+    out[at:end] = 0
     for index in range(indices.size):
         out[at + (indices[index] >> 3)] |= np.uint8(1 << (indices[index] & 7))
     return end

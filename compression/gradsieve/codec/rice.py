@@ -28,8 +28,8 @@ ENDS_EARLY, OUT_OF_RANGE = -1, -2
 @compiled("uint64(uint32[::1], int64, int64, int64)", inline=True)
 def _sum_of_quotients(numbers: Array, start: int, stop: int, parameter: int) -> Any:
     total = np.uint64(0)
-    for index in range(start, stop):
-        total += np.uint64(numbers[index]) >> np.uint64(parameter)
+    for number in numbers[start:stop]:  # a slice: see `gradsieve.kernels.numba_kernels`
+        total += np.uint64(number) >> np.uint64(parameter)
     return total
 
 
@@ -139,8 +139,8 @@ def read(data: Array, at: int, end: int, limit: int, numbers: Array) -> int:
         stop = min(start + BLOCK, numbers.size)
         parameter = np.int64(data[at + block])
         largest = np.uint32(0)
-        for index in range(start, stop):
-            largest = max(largest, numbers[index])
+        for quotient in numbers[start:stop]:
+            largest = max(largest, quotient)
         if np.int64(largest) > limit >> parameter:
             return OUT_OF_RANGE
         low = append(data, low, end, parameter, numbers, start, stop)

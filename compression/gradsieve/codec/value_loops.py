@@ -1,7 +1,8 @@
 """The compiled loops of the number formats.
 
 ``float_bits``: the bits of fp32 numbers, uint32 [K]. ``codes``: the same numbers rounded to a format, uint32
-[K]: from the top sign (1 bit), exponent or level, and mantissa. All of them may be done in place.
+[K]: from the top sign (1 bit), exponent or level, and mantissa. All of them may be done in place. A
+group's loops run over slices, as in :mod:`gradsieve.kernels.numba_kernels`.
 """
 
 from __future__ import annotations
@@ -87,19 +88,20 @@ def to_levels(float_bits: Array, level_bits: int, codes: Array, scales: Array) -
     """
     top = np.float64((1 << level_bits) - 1)
     for group in range(scales.size // 2):
-        start, stop = group * GROUP, min((group + 1) * GROUP, float_bits.size)
+        part = slice(group * GROUP, min((group + 1) * GROUP, float_bits.size))
+        members, levels = float_bits[part], codes[part]
         lowest, highest = _INFINITY, np.uint32(0)
-        for index in range(start, stop):
-            magnitude = float_bits[index] & _SIGN_OFF
+        for index in range(members.size):
+            magnitude = members[index] & _SIGN_OFF
             lowest, highest = min(lowest, magnitude), max(highest, magnitude)
         scales[2 * group], scales[2 * group + 1] = lowest, highest
         base = np.float64(_number(lowest))
         span = np.float64(_number(highest)) - base
         per_unit = top / span if span > 0 else 0.0
-        for index in range(start, stop):
-            magnitude = float_bits[index] & _SIGN_OFF
+        for index in range(members.size):
+            magnitude = members[index] & _SIGN_OFF
             level = np.uint32((np.float64(_number(magnitude)) - base) * per_unit + 0.5)
-            codes[index] = float_bits[index] >> np.uint32(31) << np.uint32(level_bits) | level
+            levels[index] = members[index] >> np.uint32(31) << np.uint32(level_bits) | level
 
 
 @compiled("boolean(uint32[::1], int64, uint32[::1], uint32[::1])")
@@ -114,10 +116,12 @@ def from_levels(codes: Array, level_bits: int, scales: Array, float_bits: Array)
             return False
         base = np.float64(_number(lowest))
         step = (np.float64(_number(highest)) - base) / np.float64(top)
-        for index in range(group * GROUP, min((group + 1) * GROUP, codes.size)):
-            sign = codes[index] >> np.uint32(level_bits) << np.uint32(31)
-            magnitude = base + np.float64(codes[index] & np.uint32(top)) * step
-            float_bits[index] = _float_bits(np.float32(magnitude)) | sign
+        part = slice(group * GROUP, min((group + 1) * GROUP, codes.size))
+        levels, numbers = codes[part], float_bits[part]
+        for index in range(levels.size):
+            sign = levels[index] >> np.uint32(level_bits) << np.uint32(31)
+            magnitude = base + np.float64(levels[index] & np.uint32(top)) * step
+            numbers[index] = _float_bits(np.float32(magnitude)) | sign
     return True
 
 
