@@ -4,7 +4,7 @@ import pytest
 from printed_tables import printed
 
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.experiments.peers.on_links import add_links
+from gradsieve_hvd.experiments.peers.on_links import add_links, links_known
 from gradsieve_hvd.experiments.peers.options import names_of
 from gradsieve_hvd.experiments.peers.reaching import Target, first_at
 from gradsieve_hvd.experiments.peers.tables import measured_alike, on_links_table
@@ -62,6 +62,12 @@ def test_seconds_on_a_link_are_steps_times_what_one_takes_there():
     }  # fmt: skip
     assert on_links["local-15"]["seconds_to_target"] == 2000.0
     assert on_links["ring"]["seconds_to_target"] is None
+
+
+def test_a_link_is_shown_if_steps_of_any_training_are_known_there():
+    rows = [trained("dense", 2000), trained("ring", 2000)]
+    add_links(rows, [timed("dense", 3.0, link="100mbit"), timed("ring", 1.0)], batch=4)
+    assert links_known([*rows, trained("dgc", 5)]) == ["100mbit", "10mbit"]
 
 
 def test_a_second_of_a_kind_has_steps_of_its_own_or_the_firsts():

@@ -6,12 +6,10 @@ same wherever they run (``auto`` may choose another path); what one takes on a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from .contenders import base_name
 from .plan import Row
-
-OnLink = Mapping[str, float | None]
 
 
 def add_links(rows: Sequence[Row], timed: Sequence[Row], batch: int) -> None:
@@ -38,6 +36,11 @@ def add_links(rows: Sequence[Row], timed: Sequence[Row], batch: int) -> None:
             for each in alike
             if each["contender"] == name
         }
+
+
+def links_known(rows: Iterable[Row]) -> list[str]:
+    """Return the links on which it is known what a step of some training takes, in the order of rows."""
+    return list(dict.fromkeys(link for row in rows for link in row.get("on_links", {})))
 
 
 def _product(steps: int | None, seconds: float) -> float | None:

@@ -15,7 +15,7 @@ from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from . import options, train_worker
 from .contenders import base_name, steps_together
 from .jobs import Results, measure_on_ranks
-from .on_links import add_links
+from .on_links import add_links, links_known
 from .plan import Row, Training, TrainPlan
 from .reaching import Target
 from .tables import a_a_differences, measured_alike, on_links_table, train_table
@@ -92,7 +92,7 @@ def bench_train(
         results.add([])
     for rows in measured_alike(results.rows).values():
         options.show(train_table(rows), a_a_differences(rows, "seconds_to_target"))
-        for slow in rows[0].get("on_links", {}):
+        for slow in links_known(rows):
             options.show(on_links_table(rows, slow), ())
     if plot is not None:
         from .plots import plot_training
