@@ -33,7 +33,7 @@ def sections(err):
 
 
 def test_a_time_out_shows_the_stack_of_every_rank_and_ends_the_job(launcher):
-    done = launcher.run("-np", "4", "--timeout", "15", "--", "python", "-c", HANG)
+    done = launcher.run("-np", "4", "--timeout", "25", "--", "python", "-c", HANG)
     assert done.returncode == 124
     stacks = sections(done.stderr)
     assert set(stacks) == {0, 1, 2, 3}
