@@ -62,8 +62,7 @@ def fitted(points: Iterable[Point], before: LinkFit) -> LinkFit:
     3. A line through what is larger tells the bandwidth, the median of slopes between sizes that lie apart
        (Theil and Sen's), and where it begins the burst. Sizes that do not lie apart leave the burst alone.
     4. What takes hardly longer than an empty message bounds the bandwidth from below.
-    5. Take the supposition with the least sum of relative errors; of about equals, the nearest to ``before``
-       in bandwidth and burst.
+    5. Take the supposition with the least sum of relative errors; of about equals, the nearest to ``before``.
     """
     sizes = _medians(points)
     empty = sum(point.sent <= 0 for point in sizes)
@@ -129,4 +128,5 @@ def _error(fit: LinkFit, points: Sequence[Point]) -> float:
 
 def _distance(fit: LinkFit, before: LinkFit, largest: float) -> float:
     burst = abs(min(fit.burst, largest) - min(before.burst, largest)) / largest
-    return abs(math.log(fit.per_byte / before.per_byte)) + burst
+    start_up = abs(math.log(max(fit.start_up, _LEAST_SECONDS) / max(before.start_up, _LEAST_SECONDS)))
+    return abs(math.log(fit.per_byte / before.per_byte)) + start_up + burst

@@ -182,6 +182,14 @@ def test_a_steady_link_is_found_out_with_its_burst(mbit, start_up, burst):
     assert found.burst == pytest.approx(burst, abs=1e-3 * sizes[-1])
 
 
+@given(st.floats(2, 100), st.integers(1, 6), st.sampled_from([0.0, 100 * KILO]))
+def test_what_bytes_took_before_is_laid_to_the_bandwidth_where_one_size_alone_tells(slower, rounds, burst):
+    before = LinkFit(3e-4, 1 / FAST, burst)
+    slow = LinkFit(3e-4, slower / FAST, burst)
+    point = Point(1_000_000, rounds, slow.seconds(Point(1_000_000, rounds, 0)))
+    assert fitted([point] * 3, before).per_byte == pytest.approx(slow.per_byte, rel=1e-3)
+
+
 SENT = st.integers(0, 10**9) | st.sampled_from([0, 1, 950, 951, 1000, 1001])
 
 

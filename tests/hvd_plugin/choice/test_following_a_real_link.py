@@ -31,20 +31,29 @@ def told():
     return steps[:25], steps[25:50], steps[50:]
 
 
+def shown(phase):
+    """Return a line of what was known after each step, short enough for a report."""
+    return "; ".join(
+        "{path} {mbit:.0f} {start_up_ms:.1f} ms, {milliseconds}".format(**step) for step in phase
+    )
+
+
 def test_a_link_that_becomes_slow_is_found_out_and_nothing_travels_whole(told):
     for step in told[1][STEPS - 1 :]:
-        assert 10 < step["mbit"] < DIVIDING_MBIT, told[1]  # less where ranks wait for a core
-        assert step["path"] != "dense", told[1]
+        assert 10 < step["mbit"] < DIVIDING_MBIT, shown(told[1])  # less where ranks wait for a core
+        assert step["path"] != "dense", shown(told[1])
 
 
 def test_a_link_that_recovers_is_found_out(told):
     """However long that takes: ranks that wait for a core among other programs look like a slow link."""
-    assert told[2][-1]["mbit"] > DIVIDING_MBIT, told[2]
+    assert told[2][-1]["mbit"] > DIVIDING_MBIT, shown(told[2])
 
 
 def test_the_path_does_not_go_back_and_forth(told):
     """Tried paths apart: they are in use to be measured."""
     slow = [step["path"] for step in told[1][STEPS // 2 :] if not step["trying"]]
-    assert sum(before != after for before, after in pairwise(slow)) <= 1, told[1]
+    assert sum(before != after for before, after in pairwise(slow)) <= 1, shown(told[1])
     everything = [step["path"] for phase in told for step in phase if not step["trying"]]
-    assert sum(before != after for before, after in pairwise(everything)) <= 5, told
+    assert sum(before != after for before, after in pairwise(everything)) <= 5, [
+        shown(phase) for phase in told
+    ]
