@@ -11,6 +11,7 @@ from links import skip_where_refused
 from gradsieve_hvd.cli import main
 from gradsieve_hvd.experiments.parallel.tables import mean_staleness
 from gradsieve_hvd.experiments.parallel.target import seconds_to_target
+from gradsieve_hvd.experiments.peers.contenders import ALONE
 
 MODES = ["synchronous", "balanced", "local", "asp"]
 
@@ -21,33 +22,39 @@ def bench(*arguments):
     return result
 
 
+SHORT, LONG = ["--seconds", 3], ["--seconds", 20]
+OF_THE_TASK = {"learning_rate": 0.1, "momentum": 0.9}
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
+    """Rows, what was said, the command, its file. A training that the machine held up has more time then."""
     folder = tmp_path_factory.mktemp("modes")
     file, rates = folder / "rows.json", folder / "rates.json"
-    rates.write_text(json.dumps({"asp": [{}, {"learning_rate": 1e30, "momentum": 0}]}))
-    short = ["--seconds", 3, "--judge-seconds", 0.4, "--until", 0.3, "--timeout", 200]
-    wanted = [
-        "--task",
-        "digits",
-        "--ranks",
-        2,
-        "--slow",
-        "1:3x",
-        "--mode",
-        ",".join(MODES),
-        "--rates",
-        rates,
-        *short,
-    ]
-    result = bench(*wanted, "--json", file)
+    rates.write_text(json.dumps({"asp": [OF_THE_TASK, {"learning_rate": 1e30, "momentum": 0}]}))
+    where = ["--task", "digits", "--ranks", 2, "--slow", "1:3x", "--mode", ",".join(MODES), "--until", 0.3]
+    wanted = [*where, "--rates", rates, "--judge-seconds", 0.4, "--timeout", 200, "--json", file]
+    result = bench(*wanted, *SHORT)
     assert result.exit_code == 0, result.output
-    return json.loads(file.read_text())["rows"], result.output, [*wanted, "--json", file]
+    rows = json.loads(file.read_text())["rows"]
+    if late := [row for row in rows if row.get("seconds_to_target", 0) is None and not row["diverged"]]:
+        kept = [row for row in rows if row not in late and row["mode"] != ALONE]
+        file.write_text(json.dumps({"rows": kept}))
+        result = bench(*wanted, *LONG)
+        assert result.exit_code == 0, result.output
+        rows = sorted(json.loads(file.read_text())["rows"], key=_order)
+        file.write_text(json.dumps({"rows": rows}))
+    return rows, result.output, [*wanted, *SHORT], file
+
+
+def _order(row):
+    """In which they are trained."""
+    return [ALONE, *MODES].index(row["mode"]), row.get("learning_rate", 0)
 
 
 @pytest.mark.timeout(300)
 def test_every_mode_trains_and_reaches_the_target(measured):
-    rows, said, _ = measured
+    rows, said, *_ = measured
     alone, *trained, _ = rows
     assert [row["mode"] for row in trained] == MODES
     for row in trained:
@@ -93,9 +100,9 @@ def test_a_training_that_diverges_is_a_row_and_ends_no_other(measured):
 
 @pytest.mark.timeout(300)
 def test_what_a_file_holds_is_not_trained_again(measured):
-    rows, _, wanted = measured
+    rows, _, wanted, file = measured
     assert bench(*wanted).exit_code == 0
-    assert json.loads(wanted[-1].read_text())["rows"] == rows
+    assert json.loads(file.read_text())["rows"] == rows
 
 
 @pytest.mark.parametrize(

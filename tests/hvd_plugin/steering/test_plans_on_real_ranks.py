@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 import pytest
@@ -156,11 +156,11 @@ def test_the_last_sample_is_of_the_last_step(story: Story) -> None:
 
 
 def test_the_rank_that_works_longest_is_told_from_those_that_wait_for_it(story: Story) -> None:
-    """Over the whole job: single samples of a busy machine say little."""
+    """In most samples: in some a busy machine lets another rank wait for a core."""
     everyone = [sample["ranks"] for sample in story.reports[1:]]
     for ranks in everyone:
         assert [(rank["rank"], rank["host"]) for rank in ranks] == [(r, "workers-0") for r in range(RANKS)]
-    working = [fmean(ranks[rank]["stepSeconds"] for ranks in everyone) for rank in range(RANKS)]
+    working = [median(ranks[rank]["stepSeconds"] for ranks in everyone) for rank in range(RANKS)]
     assert working[SLOW] == max(working)
     assert working[SLOW] > SLOW_SECONDS
 
