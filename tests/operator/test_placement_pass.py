@@ -41,13 +41,22 @@ def test_the_pass_over_the_queue_finds_for_each_gang_what_is_found_for_it_alone(
     assert plan_queue(world, waiting) == {each.key: place(world, each, waiting) for each in waiting}
 
 
-@settings(max_examples=150)
-@given(st.lists(worlds(), min_size=1, max_size=2), st.lists(st.tuples(st.booleans(), queues()), max_size=4))
-def test_what_earlier_passes_have_found_changes_no_plan(seen, passes):
-    known, world = Known(), seen[0]
-    for other_world, waiting in passes:
-        if other_world:
-            world = seen[-1]
+_BETWEEN = ("a job has started", "other jobs wait", "jobs have ended", "all is as it was", "other nodes")
+
+
+@settings(max_examples=120)
+@given(worlds(), worlds(), st.lists(st.tuples(st.sampled_from(_BETWEEN), queues()), max_size=4))
+def test_what_earlier_passes_have_found_changes_no_plan(first, second, passes):
+    known, world, waiting = Known(), first, []
+    for between, others in passes:
+        if between == "other nodes":
+            world = second
+        elif between == "jobs have ended":
+            world = world.when_jobs_have_ended()
+        elif between == "all is as it was":
+            world = first
+        # Those that wait for longer than a pass are the same objects.
+        waiting = waiting if between == "a job has started" and waiting else others
         found = dict(plans_in_turn(world, waiting, known))
         assert found == plan_queue(world, waiting)
         # Jobs start in what was found for them, and are pods that end some day from then on.

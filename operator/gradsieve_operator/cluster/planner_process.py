@@ -25,14 +25,14 @@ class PlannerProcess:
     """The operator's end of it. The process is started when it is needed, and replaced when it dies.
 
     Attributes:
-        effort: seconds of processor time that it took to put the last question in words.
+        took: seconds from the last question to its answer.
     """
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._asked_at: float | None = None
         self._asker = Asker()
-        self.effort = 0.0
+        self.took = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -45,10 +45,8 @@ class PlannerProcess:
 
     async def plan(self, cluster: Cluster, waiting: Iterable[Gang]) -> Plans:
         """Return the plans for all gangs, however often the process dies meanwhile. One call at a time."""
-        began = time.thread_time()
+        self._asked_at = began = time.monotonic()
         question = self._asker.question(cluster, waiting)
-        self.effort = time.thread_time() - began
-        self._asked_at = time.monotonic()
         while True:
             try:
                 async with asyncio.timeout(LONGEST_SECONDS):
@@ -57,7 +55,7 @@ class PlannerProcess:
                 # TimeoutError is one of them.
                 _log.warning("the planner's process has failed: %r; another one is started", error)
             else:
-                self._asked_at = None
+                self._asked_at, self.took = None, time.monotonic() - began
                 return answer
             await self.stop()
             await asyncio.sleep(_PAUSE)

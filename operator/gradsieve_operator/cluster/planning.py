@@ -23,9 +23,12 @@ from gradsieve_operator.spec import HorovodJob
 
 _PRODUCT = "nvidia.com/gpu.product"
 
-_BURST_SECONDS, _LEISURE = 0.1, 20
-"""Changes that come within it are planned for together; in large clusters, within so many times as it takes
-to say how the cluster is: else that would be what the operator does most of the time."""
+_BURST_SECONDS, _LONGEST_BURST = 0.1, 0.5
+"""Changes that come within it are planned for together."""
+
+_LEISURE = 2.0
+"""In large clusters, those that come within so many times as the last pass took, up to `_LONGEST_BURST`: of
+changes that never end, a pass for each few would take a quarter of a processor."""
 
 _PROMISE_SECONDS = 30.0
 """A pod that was created is seen by then; one that was not created holds its place no longer."""
@@ -106,7 +109,7 @@ class Planning:
         try:
             while True:
                 await self._asked.wait()
-                await asyncio.sleep(max(_BURST_SECONDS, _LEISURE * process.effort))
+                await asyncio.sleep(max(_BURST_SECONDS, min(_LEISURE * process.took, _LONGEST_BURST)))
                 self._asked.clear()
                 gangs = dict(self._waiting.gangs)
                 if gangs:

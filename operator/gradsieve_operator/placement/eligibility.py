@@ -25,10 +25,12 @@ class Eligible:
     """The nodes that equal pods may be on, whatever is free there; refusals not counted. Told by identity.
 
     nodes: their names, in the order of names.
+    among: the same, to look for one.
     barred: reason -> how many other nodes there are.
     """
 
     nodes: tuple[str, ...]
+    among: frozenset[str]
     barred: Mapping[str, int]
 
 
@@ -60,7 +62,7 @@ class Eligibility:
                 names.append(name)
             else:
                 barred[why] += 1
-        return Eligible(tuple(names), barred)
+        return Eligible(tuple(names), frozenset(names), barred)
 
 
 def obstacle(node: Node, spec: Mapping[str, Any], gpu_products: tuple[str, ...]) -> str | None:

@@ -76,6 +76,8 @@ class Gang:
 
     def trusting(self) -> Gang:
         """Return it without what it was refused."""
+        if not any(shape.refused.left_out or shape.refused.doubted for shape in self.shapes):
+            return self
         shapes = tuple(replace(shape, refused=Refused()) for shape in self.shapes)
         return replace(self, shapes=shapes)
 

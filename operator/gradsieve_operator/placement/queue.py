@@ -19,6 +19,8 @@ PATIENCE = 3
 _MOST_KNOWN = 4096
 """Kinds of gangs of which it is remembered whether they fit."""
 
+_NOTHING = Cluster({}, {}, {})
+
 
 def turn(gang: Gang) -> tuple[int, float, str]:
     """Return what waiting gangs are ordered by: priority, then who has waited longer."""
@@ -26,24 +28,45 @@ def turn(gang: Gang) -> tuple[int, float, str]:
 
 
 class Known:
-    """What was found out in earlier passes, and holds while nodes and the pods of others are as they were.
+    """What was found out in earlier passes: where pods have room, which is counted again only on nodes that
+    hold something else; and which gangs fit once all jobs have ended, which holds while nodes and the pods of
+    others are as they were.
 
-    A pass with 250 gangs on 500 nodes takes 0.08 s of processor time with it, 0.13 without.
+    A pass with 250 gangs on 500 nodes takes 0.03 s of processor time with it, 0.11 without. Clusters that are
+    looked at with it must not change afterwards.
+
+    Attributes:
+        rest: the cluster; what is left of it, once gangs have taken their places.
+        held: the same when all jobs have ended, less what was taken and what is held.
+        ended: when all jobs have ended.
+        ever: kind of a gang -> whether it fits then.
     """
 
-    def __init__(self) -> None:
-        self._later: Cluster | None = None
-        self.eligibility = Eligibility({})
-        self.ever: dict[tuple[object, ...], bool] = {}
+    rest: Rooms
+    held: Rooms
+    ended: Rooms
+    ever: dict[tuple[object, ...], bool]
 
-    def look(self, later: Cluster) -> None:
-        """Forget what does not hold in the cluster as it will be ``later``, when all jobs have ended."""
-        before = self._later
-        if before is None or before.nodes != later.nodes or len(self.ever) > _MOST_KNOWN:
-            self.eligibility, self.ever = Eligibility(later.nodes), {}
-        elif before != later:
+    def __init__(self) -> None:
+        self._begin(_NOTHING, _NOTHING)
+
+    def look(self, cluster: Cluster) -> None:
+        """Forget what does not hold in ``cluster``."""
+        later = cluster.when_jobs_have_ended()
+        if self.rest.cluster.nodes != cluster.nodes or len(self.ever) > _MOST_KNOWN:
+            self._begin(cluster, later)
+            return
+        if self.ended.cluster != later:
             self.ever = {}
-        self._later = later
+        self.rest.become(cluster)
+        self.held.become(later)
+        self.ended.become(later)
+
+    def _begin(self, cluster: Cluster, later: Cluster) -> None:
+        eligibility = Eligibility(cluster.nodes)
+        self.rest = Rooms(cluster, eligibility)
+        self.held, self.ended = Rooms(later, eligibility), Rooms(later, eligibility)
+        self.ever = {}
 
 
 def plan_queue(cluster: Cluster, waiting: Iterable[Gang]) -> dict[str, Assignment | Shortage]:
@@ -82,12 +105,8 @@ class _Pass:
     """
 
     def __init__(self, cluster: Cluster, known: Known) -> None:
-        later = cluster.when_jobs_have_ended()
-        known.look(later)
-        eligibility, self._ever = known.eligibility, known.ever
-        self._rest = Rooms(cluster, eligibility)
-        # When all jobs have ended: less what was taken here; and as it is then.
-        self._held, self._ended = Rooms(later, eligibility), Rooms(later, eligibility)
+        known.look(cluster)
+        self._rest, self._held, self._ended, self._ever = known.rest, known.held, known.ended, known.ever
         self._roomless: set[tuple[object, ...]] = set()
         self._explained: dict[tuple[object, ...], Shortage] = {}
         self._held_for = ""
@@ -101,14 +120,14 @@ class _Pass:
             return found
         self._roomless.add(kind)
         shortage = replace(self._explain(gang, kind), held_for=self._held_for, ever=self._fits_ever(gang))
-        if gang.overtaken >= PATIENCE:
+        if gang.overtaken >= PATIENCE and shortage.ever:
             self._hold(gang)
         return shortage
 
     def _explain(self, gang: Gang, kind: tuple[object, ...]) -> Shortage:
         """Return what a gang lacks: said once for equal ones, while what is free stays as it is."""
         shapes = ((shape.group, tuple(shape.refused.left_out.values())) for shape in gang.shapes)
-        words = (self._rest.takings, kind, *shapes)
+        words = (self._rest.changes, kind, *shapes)
         if words not in self._explained:
             self._explained[words] = explain(self._rest, gang)
         return self._explained[words]

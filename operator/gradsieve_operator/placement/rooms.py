@@ -1,8 +1,8 @@
-"""Where pods of a kind have room: counted once for equal pods, and again only where something was taken."""
+"""Where pods of a kind have room: counted once for equal pods, and again only where something has changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gradsieve_operator.placement.cluster import Cluster, Load
@@ -13,13 +13,16 @@ from gradsieve_operator.placement.requests import Resources
 _Kind = tuple[Eligible, tuple[tuple[str, int], ...]]
 """Where equal pods may be, and what each of them holds."""
 
+_MOST_KEPT = 10_000
+"""Changes of nodes, and kinds of pods, that are remembered; then everything is counted again."""
+
 
 @dataclass(slots=True)
 class _Room:
     """Room for equal pods.
 
     fitting: node -> how many of them fit there, where at least one does; in the order of names.
-    seen: how many of the takings are counted in ``fitting``.
+    seen: how many of the changes are counted in ``fitting``.
     """
 
     fitting: dict[str, int]
@@ -28,6 +31,8 @@ class _Room:
 
 class Rooms:
     """A cluster that fills up, and how many pods of which kind still fit where.
+
+    It may then `become` the same cluster as it is a moment later.
 
     Args:
         cluster: as it is before anything is taken.
@@ -44,30 +49,50 @@ class Rooms:
         self._rooms: dict[_Kind, _Room] = {}
         # By identity, and with the shape itself, so that no other one gets its place in memory.
         self._kinds: dict[int, tuple[Shape, _Kind]] = {}
-        self._taken: list[str] = []
+        # Nodes on which what is free has changed, in the order in which it has.
+        self._changes: list[str] = []
+
+    def become(self, cluster: Cluster) -> None:
+        """Be ``cluster``: the same nodes with other pods, of which nothing was taken yet.
+
+        Rooms are counted again on the nodes that hold something else: from one pass over all who wait to the
+        next these are few.
+        """
+        before, after = self.cluster.held, cluster.held
+        full = max(len(self._changes), len(self._kinds)) > _MOST_KEPT
+        if full or cluster.guarded != self.cluster.guarded:
+            self._rooms, self._kinds, self._changes = {}, {}, []
+            self._guards = cluster.guards()
+        # Counters would compare themselves in Python, key by key.
+        self._changes += [
+            name for name in cluster.nodes if dict(before.get(name, {})) != dict(after.get(name, {}))
+        ]
+        self.cluster = cluster
 
     def take(self, loads: Iterable[Load]) -> None:
         """Fill the cluster with pods that it does not hold yet."""
         loads = tuple(loads)
         self.cluster = self.cluster.with_loads(loads)
-        self._taken += dict.fromkeys(load.node for load in loads)
+        self._changes += dict.fromkeys(load.node for load in loads)
 
     @property
-    def takings(self) -> int:
-        """How often something was taken of a node: what is free stays as it is while this does."""
-        return len(self._taken)
+    def changes(self) -> int:
+        """How often something has changed on a node: what is free stays as it is while this does."""
+        return len(self._changes)
 
     def eligible(self, shape: Shape) -> Eligible:
         """Return the nodes that pods of ``shape`` may be on, whatever is free there; refusals not counted."""
         return self._eligibility.of(shape, self._guards.closed(shape.namespace, shape.labels))
 
-    def fitting(self, shape: Shape) -> dict[str, int]:
+    def fitting(self, shape: Shape) -> Mapping[str, int]:
         """Return how many pods of ``shape`` fit on each node, looked at alone: nodes where any does.
 
-        Nodes that have refused such pods lately are not among them.
+        Nodes that have refused such pods lately are not among them. Good until something changes.
         """
         fitting = self._room(shape).fitting
         left_out = shape.refused.left_out
+        if not left_out:
+            return fitting
         return {name: count for name, count in fitting.items() if name not in left_out}
 
     def kind(self, gang: Gang) -> tuple[object, ...]:
@@ -86,19 +111,20 @@ class Rooms:
         return known[1]
 
     def _room(self, shape: Shape) -> _Room:
-        kind, now = self._kind(shape), len(self._taken)
+        kind, now = self._kind(shape), len(self._changes)
         room = self._rooms.get(kind)
         if room is None:
             room = self._rooms[kind] = _Room(self._fitting(kind[0].nodes, shape.requests), now)
         elif room.seen < now:
-            # What is taken only grows: where nothing fitted, nothing does.
-            touched = [name for name in dict.fromkeys(self._taken[room.seen :]) if name in room.fitting]
-            counted = self._fitting(touched, shape.requests)
-            for name in touched:
-                if name in counted:
-                    room.fitting[name] = counted[name]
-                else:
-                    del room.fitting[name]
+            eligible, fitting = kind[0], room.fitting
+            changed = {name for name in self._changes[room.seen :] if name in eligible.among}
+            counted = self._fitting(changed, shape.requests)
+            new = counted.keys() - fitting.keys()
+            for name in changed - counted.keys():
+                fitting.pop(name, None)
+            fitting.update(counted)
+            if new:
+                room.fitting = {name: fitting[name] for name in eligible.nodes if name in fitting}
             room.seen = now
         return room
 

@@ -99,7 +99,7 @@ def _missing(rooms: Rooms, shape: Shape) -> Missing:
     eligible, fitting = rooms.eligible(shape), rooms.fitting(shape)
     barred = Counter(eligible.barred)
     for name, said in shape.refused.left_out.items():
-        if name in eligible.nodes and not _lacking(rooms.cluster, shape, name):
+        if name in eligible.among and not _lacking(rooms.cluster, shape, name):
             barred[f"left out for a while, as such a pod was refused there ({said})"] += 1
     full = (
         (name, lacking)
@@ -111,7 +111,7 @@ def _missing(rooms: Rooms, shape: Shape) -> Missing:
         group=shape.group,
         wanted=shape.count,
         requests=", ".join(requests) or "no size",
-        fitting=fitting,
+        fitting=dict(fitting),
         full=dict(itertools.islice(full, _MOST_NAMED)),
         nodes=len(eligible.nodes) + sum(eligible.barred.values()),
         barred=dict(sorted(barred.items(), key=lambda item: (-item[1], item[0]))),
