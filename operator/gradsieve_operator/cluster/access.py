@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kubernetes import config
 from kubernetes.client import Configuration
+
+_FRESH_SECONDS = 5.0
+"""For so long the headers are the same: the library looks for a new token minutes before one expires, and to
+ask it takes as long as the half of a small request."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,7 @@ class Access:
     Attributes:
         url: of the server, without a slash at its end.
         tls: how to check it and what certificate to show; None for plain HTTP.
-        headers: what to send with each call; asked anew each time, since tokens expire.
+        headers: what to send with each call; asked for again each time, since tokens expire.
     """
 
     url: str
@@ -27,8 +33,11 @@ class Access:
     headers: Callable[[], dict[str, str]]
 
     @classmethod
-    def find(cls) -> Access:
+    def find(cls, clock: Callable[[], float] = time.monotonic) -> Access:
         """Read the ServiceAccount of the pod or, outside of a pod, the kubeconfig.
+
+        Args:
+            clock: seconds that only grow.
 
         Raises:
             kubernetes.config.ConfigException: there is neither.
@@ -41,13 +50,27 @@ class Access:
             named = os.environ.get("KUBECONFIG")
             config.load_kube_config(named, client_configuration=found)  # type: ignore[no-untyped-call]
 
-        def headers() -> dict[str, str]:
-            # Asking for them refreshes a token that is about to expire.
-            settings: Mapping[str, Any] = found.auth_settings()
-            return {str(each["key"]): str(each["value"]) for each in settings.values() if each["value"]}
-
         url = found.host.rstrip("/")
-        return cls(url, _tls(found) if url.startswith("https:") else None, headers)
+        return cls(url, _tls(found) if url.startswith("https:") else None, _Headers(found, clock))
+
+
+class _Headers:
+    """Returns the headers that say who we are."""
+
+    def __init__(self, found: Configuration, clock: Callable[[], float]) -> None:
+        self._found, self._clock = found, clock
+        self._known, self._asked = dict[str, str](), -math.inf
+
+    def __call__(self) -> dict[str, str]:
+        now = self._clock()
+        if now - self._asked >= _FRESH_SECONDS:
+            # Asking for them refreshes a token that is about to expire.
+            settings: Mapping[str, Any] = self._found.auth_settings()
+            self._known = {
+                str(each["key"]): str(each["value"]) for each in settings.values() if each["value"]
+            }
+            self._asked = now
+        return self._known
 
 
 def _tls(found: Configuration) -> ssl.SSLContext:

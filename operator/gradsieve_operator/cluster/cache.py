@@ -168,7 +168,11 @@ class Cache:
             ApiError: as `owned`.
         """
         found = ((each.pod, each.deleting) for each in self.owned(key, uid))
-        return [replace(pod, deleting=deleting) for pod, deleting in found if pod is not None]
+        return [
+            pod if pod.deleting == deleting else replace(pod, deleting=deleting)
+            for pod, deleting in found
+            if pod is not None
+        ]
 
     def owned(self, key: Key, uid: str) -> list[JobPod]:
         """Return all pods of the job with ``uid``; those of an earlier one of its name are somebody else's.

@@ -43,9 +43,9 @@ def record(progress: Progress) -> dict[str, Any]:
     one line. Earlier versions kept it in the fields of ``status.progress``.
     """
     told = {
-        _spelled(field.name): _plain(getattr(progress, field.name))
-        for field in fields(progress)
-        if getattr(progress, field.name) != field.default
+        spelled: _plain(getattr(progress, name))
+        for name, spelled in _SPELLED.items()
+        if getattr(progress, name) != getattr(_NOTHING, name)
     }
     return {"record": json.dumps(told, separators=(",", ":"))}
 
@@ -80,12 +80,12 @@ def waiting_since(status: Mapping[str, Any]) -> float | None:
 
 def not_later(progress: Progress, now: float) -> Progress:
     """Return ``progress`` with no time that is still to come: a clock that was wrong must not stop a job."""
-    latest = {name: now + (_LONGEST_PAUSE if name == "retry_at" else 0.0) for name in TIMES}
-    times = {name: getattr(progress, name) for name in TIMES}
-    late: dict[str, Any] = {
-        name: latest[name] for name, time in times.items() if time is not None and time > latest[name]
-    }
-    return replace(progress, **late)
+    late: dict[str, Any] = {}
+    for name in TIMES:
+        time, latest = getattr(progress, name), now + (_LONGEST_PAUSE if name == "retry_at" else 0.0)
+        if time is not None and time > latest:
+            late[name] = latest
+    return replace(progress, **late) if late else progress
 
 
 def _spelled(name: str) -> str:
@@ -93,17 +93,21 @@ def _spelled(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
+_NOTHING = Progress()
+_SPELLED = {field.name: _spelled(field.name) for field in fields(Progress)}
+"""Of each field its name in the record."""
+
+
 def _plain(value: Any) -> Any:
     return value.manifest() if isinstance(value, Compression | Memory) else value
 
 
 def _progress(root: str, found: Mapping[str, Any], time: Callable[[Any], float | None]) -> Progress:
-    values = {field.name: found.get(_spelled(field.name)) for field in fields(Progress)}
     return Progress(
         **{
-            name: _checked(f"status.{root}.{_spelled(name)}", name, value, time)
-            for name, value in values.items()
-            if value is not None
+            name: _checked(f"status.{root}.{spelled}", name, value, time)
+            for name, spelled in _SPELLED.items()
+            if (value := found.get(spelled)) is not None
         }
     )
 
@@ -138,7 +142,7 @@ def _read(where: str, name: str, value: Any, time: Callable[[Any], float | None]
         return tuple((_exactly(str, group), _exactly(int, replicas)) for group, replicas in pairs)
     if name in ("absent", "origins"):
         return tuple(_exactly(str, each) for each in value)
-    return _exactly(type(getattr(Progress(), name)), value)
+    return _exactly(type(getattr(_NOTHING, name)), value)
 
 
 def _exactly(kind: type, value: Any) -> Any:
