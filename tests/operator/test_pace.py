@@ -71,6 +71,29 @@ def test_ranks_of_a_job_that_has_become_invalid_are_asked_no_more_often():
     assert asked_again(it) == PACE.steady
 
 
+@pytest.mark.parametrize(("count", "seconds"), [(1, 15), (480, 15), (800, 25), (960, 30), (5000, 30)])
+def test_coordinators_of_many_jobs_are_asked_less_often_where_nothing_follows_what_they_say(count, seconds):
+    it, pace = training(), PACE.among(count)
+    relaxed = d.decide(replace(it.world(), pace=pace)).again
+    assert relaxed == pace.relaxed == seconds
+
+
+def test_a_job_that_adapts_or_that_misses_somebody_is_asked_as_often_among_many():
+    many = PACE.among(5000)
+    it = training(adaptation={"enabled": True}, compression=DENSITY)
+    adapted = it.world()
+    assert d.decide(replace(adapted, pace=many)).again == PACE.steady
+    world = training().world()
+    missing = replace(world.coordinator, missing=("worker-0",), missing_seconds={"worker-0": 20.0})
+    assert d.decide(replace(world, pace=many, coordinator=missing)).again == PACE.steady
+
+
+def test_who_has_coordinators_asked_less_often_than_that_has_his_will():
+    assert PACE.among(5000).relaxed == 30
+    assert d.Pace(steady=60.0).among(5000).relaxed == 60
+    assert d.Pace(steady=5.0).among(1).relaxed == 5
+
+
 def test_a_chart_may_set_both_intervals():
     found = Options.read({"GRADSIEVE_COORDINATOR_SECONDS": "15", "GRADSIEVE_TELEMETRY_SECONDS": "60"})
     assert found.pace == d.Pace(steady=15.0, telemetry=60.0)

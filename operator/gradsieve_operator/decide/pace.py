@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 _WRITTEN_A_SECOND, _SELDOM = 16, 60.0
 """Samples of all jobs that are written in a second; no seldomer than this, as older ones are called stale."""
 
+_ASKED_A_SECOND, _SELDOM_ASKED = 32, 30.0
+"""Coordinators of jobs that train and follow nothing that is measured, that are asked in a second; each of
+them no seldomer than this."""
+
 _BUSY_SECONDS, _SETTLING_SECONDS = 120.0, 2.0
 """From one written sample to the next while jobs wait to be looked at, and for which states settle then."""
 
@@ -21,6 +25,7 @@ class Pace:
         starting: while ranks do not run, or the coordinator lacks what it was told.
         expecting: while ranks run, and something that will be said in a moment is waited for.
         steady: while ranks run and nothing is expected. A job costs one TLS handshake each time.
+        relaxed: likewise, where the plan follows nothing that is measured and nobody is missing.
         telemetry: between two samples that are written to a job's status: each is a write to the API server.
         details: between two writes of a job's status of which the second says nothing new but counts of pods
             and words of messages.
@@ -34,6 +39,7 @@ class Pace:
     starting: float = 0.5
     expecting: float = 3.0
     steady: float = 15.0
+    relaxed: float = 15.0
     telemetry: float = 30.0
     details: float = 2.0
     settling: float = 0.0
@@ -41,13 +47,15 @@ class Pace:
     secrets: float = 600.0
 
     def among(self, jobs: int, *, busy: bool = False) -> Pace:
-        """Return the pace with so many jobs: a server has more to do than to write down their samples.
+        """Return the pace with so many jobs: there is more to do than to ask for their samples, and a server
+        has more to do than to write them down.
 
         Args:
             jobs: how many there are.
             busy: whether more of them are due than are looked at.
         """
         seldom = _BUSY_SECONDS if busy else min(jobs / _WRITTEN_A_SECOND, _SELDOM)
+        relaxed = max(self.steady, min(jobs / _ASKED_A_SECOND, _SELDOM_ASKED))
         telemetry = max(self.telemetry, seldom)
         settling = max(self.settling, _SETTLING_SECONDS if busy else 0.0)
-        return replace(self, telemetry=telemetry, settling=settling)
+        return replace(self, relaxed=relaxed, telemetry=telemetry, settling=settling)

@@ -103,7 +103,8 @@ def next_call(world: World, progress: Progress) -> float:
     follows = not coordinator.telemetry or coordinator.applied_plan >= progress.plan_generation
     if first or not follows or leader is None or not leader.ready:
         return world.pace.expecting
-    return world.pace.steady
+    followed = world.steering.adaptation.enabled or coordinator.missing
+    return world.pace.steady if followed else world.pace.relaxed
 
 
 def taking_part(world: World) -> Sequence[tuple[Slot, Pod]] | None:
