@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from operator_in_memory import until
 
-from gradsieve_operator.cluster.calls import MOST_CONNECTIONS, Calls
+from gradsieve_operator.cluster.calls import MOST_CALLS, MOST_CONNECTIONS, Calls
 from gradsieve_operator.cluster.fence import Fence
 
 
@@ -16,7 +16,7 @@ from gradsieve_operator.cluster.fence import Fence
 async def calls():
     """Calls of a queue that parks nothing."""
     found = Calls(Fence(), contextlib.nullcontext)
-    async with found.session:
+    async with found:
         yield found
 
 
@@ -41,15 +41,15 @@ class Callers:
         await asyncio.gather(*self.tasks)
 
 
-async def test_no_more_connections_are_open_than_there_may_be_and_everybody_gets_one_in_the_end(calls):
+async def test_no_more_calls_are_under_way_than_there_may_be_and_everybody_gets_a_turn_in_the_end(calls):
     callers = Callers(calls)
     callers.call(200, slow=False)
     callers.call(200, slow=True)
-    await until(lambda: sum(callers.connected.values()) == MOST_CONNECTIONS)
+    await until(lambda: sum(callers.connected.values()) == MOST_CALLS)
     for _ in range(10):
         await asyncio.sleep(0)
-    assert sum(callers.connected.values()) == MOST_CONNECTIONS
-    assert calls.session.connector.limit == MOST_CONNECTIONS
+    assert sum(callers.connected.values()) == MOST_CALLS
+    assert calls.kept.connector.limit == calls.single.connector.limit == MOST_CALLS
     await callers.let_go()
     assert callers.connected == {True: 200, False: 200}
 
@@ -73,10 +73,10 @@ async def test_who_waits_for_a_connection_is_parked():
         yield
 
     found = Calls(Fence(), parking)
-    async with found.session:
+    async with found:
         callers = Callers(found)
-        callers.call(2 * MOST_CONNECTIONS, slow=False)
-        await until(lambda: parked == 2 * MOST_CONNECTIONS)
+        callers.call(2 * MOST_CALLS, slow=False)
+        await until(lambda: parked == 2 * MOST_CALLS)
         await callers.let_go()
 
 
@@ -108,7 +108,15 @@ async def test_who_is_told_something_was_asked_on_the_same_connection_unless_it_
 ):
     async with listening(port, hangs_up=hangs_up) as callers:
         for method in ("GET", "PUT", "PUT"):
-            async with calls.session.request(method, f"http://127.0.0.1:{port}/v1/plan", json={}) as answer:
+            async with calls.kept.request(method, f"http://127.0.0.1:{port}/v1/plan", json={}) as answer:
                 assert await answer.json() == {}
     assert len(callers) == 3
     assert len(set(callers)) == (3 if hangs_up else 1)
+
+
+async def test_connections_are_kept_to_few_coordinators_at_a_time(calls):
+    asked = [calls.session(f"10.0.0.{number}", quiet=False) for number in range(40)]
+    kept = MOST_CONNECTIONS - MOST_CALLS
+    assert asked == [calls.kept] * kept + [calls.single] * (40 - kept)
+    assert calls.session("10.0.0.0", quiet=False) is calls.kept, "a connection to it may be there"
+    assert calls.session("10.0.0.0", quiet=True) is calls.single

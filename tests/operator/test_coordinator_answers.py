@@ -90,7 +90,7 @@ def ask(port, tmp_path, monkeypatch):
     async def call(answer) -> CoordinatorStatus:
         context = context_of(secrets["digits-operator-tls"])
         calls = Calls(Fence(), contextlib.nullcontext)
-        async with serving(port, tmp_path, secrets["digits-coordinator-tls"], answer), calls.session:
+        async with serving(port, tmp_path, secrets["digits-coordinator-tls"], answer), calls:
             return await Coordinator(calls, "127.0.0.1", context).status()
 
     return call
@@ -111,7 +111,9 @@ async def test_a_status_as_it_should_be_is_read(ask):
     assert found.missing_seconds == {"worker-1": 2.5}
 
 
-async def test_after_a_closed_connection_the_next_one_resumes_its_session(port, tmp_path, monkeypatch):
+async def test_of_a_quiet_job_no_connection_is_kept_and_the_next_resumes_its_session(
+    port, tmp_path, monkeypatch
+):
     monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
     job = jobs.job()
     made = certificate_secrets(job, issue(job.name, job.namespace, ["worker-0"], dt.datetime.now(dt.UTC)))
@@ -121,14 +123,12 @@ async def test_after_a_closed_connection_the_next_one_resumes_its_session(port, 
     async def answer(request):
         resumed.append(request.get_extra_info("ssl_object").session_reused)
         connections.add(request.get_extra_info("peername"))
-        response = web.json_response(WELL)
-        response.force_close()
-        return response
+        return web.json_response(WELL)
 
     calls = Calls(Fence(), contextlib.nullcontext)
     context = context_of(secrets["digits-operator-tls"])
-    coordinator = Coordinator(calls, "127.0.0.1", context)
-    async with calls.session:
+    coordinator = Coordinator(calls, "127.0.0.1", context, quiet=True)
+    async with calls:
         async with serving(port, tmp_path, secrets["digits-coordinator-tls"], answer):
             for _ in range(3):
                 await coordinator.status()
@@ -144,9 +144,10 @@ async def test_a_thousand_calls_leave_no_memory_behind(port, tmp_path, monkeypat
     made = certificate_secrets(job, issue(job.name, job.namespace, ["worker-0"], dt.datetime.now(dt.UTC)))
     secrets = {secret["metadata"]["name"]: secret for secret in made}
     calls = Calls(Fence(), contextlib.nullcontext)
-    coordinator = Coordinator(calls, "127.0.0.1", context_of(secrets["digits-operator-tls"]))
+    context = context_of(secrets["digits-operator-tls"])
+    coordinator = Coordinator(calls, "127.0.0.1", context, quiet=True)
     served = serving(port, tmp_path, secrets["digits-coordinator-tls"], says(json.dumps(WELL).encode()))
-    async with calls.session, served:
+    async with calls, served:
         for _ in range(200):
             await coordinator.status()
         before = held()

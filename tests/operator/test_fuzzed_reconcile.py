@@ -140,7 +140,7 @@ class Place:
 async def place(server, monkeypatch, port):
     monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
     calls = Calls(Fence(), contextlib.nullcontext)
-    async with Api(Access.find()) as api, calls.session:
+    async with Api(Access.find()) as api, calls:
         found = Place(server, api, calls)
         clock = SimpleNamespace(time=lambda: found.now, monotonic=lambda: found.now)
         monkeypatch.setattr(api.clock, "now", clock.time)

@@ -46,12 +46,16 @@ class Coordinator:
         address: of its pod.
         context: with the operator's certificate for that job.
         silent: whether it has left the last call without an answer.
+        quiet: whether nothing is to be expected but that it is asked: then no connection is kept for more.
     """
 
-    def __init__(self, calls: Calls, address: str, context: JobContext, *, silent: bool = False) -> None:
+    def __init__(
+        self, calls: Calls, address: str, context: JobContext, *, silent: bool = False, quiet: bool = False
+    ) -> None:
         host = f"[{address}]" if ":" in address else address
         self._url = f"https://{host}:{contract.COORDINATOR_PORT}"
         self._calls, self._context, self._silent = calls, context, silent
+        self._quiet, self._address = quiet, address
 
     async def status(self) -> CoordinatorStatus:
         """Return what it says of itself."""
@@ -89,7 +93,7 @@ class Coordinator:
         return found
 
     async def _answer(self, method: str, where: str, body: Mapping[str, Any] | None, seconds: float) -> bytes:
-        async with self._calls.session.request(
+        async with self._calls.session(self._address, quiet=self._quiet).request(
             method,
             self._url + where,
             json=body,

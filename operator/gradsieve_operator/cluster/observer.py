@@ -105,7 +105,10 @@ class Observer:
             # Before pods are begun there are none yet; what an operator has left that was killed is replaced.
             await read_secrets(self._api, job, memory)
         held, leader = memory.held, _leader(pods) if _speaks(job, progress) else None
-        coordinator = self._coordinator(job, leader, memory)
+        # Mostly it is only asked how it goes; where it is told something, there is another connection.
+        seen = job.generation == status.get("observedGeneration")
+        quiet = progress.running and seen and memory.unwritten is None
+        coordinator = self._coordinator(job, leader, memory, quiet=quiet)
         nodes = self._planning.states() if self._planning is not None else None
         known = certificates_delivered(job, memory, now)
         answer, silence, unanswered = await self._ask(leader, coordinator, nodes, known=known)
@@ -171,12 +174,14 @@ class Observer:
         counted = self._planning.overtaken(f"{job.namespace}/{job.name}")
         return replace(progress, overtaken=max(progress.overtaken, counted))
 
-    def _coordinator(self, job: HorovodJob, leader: Pod | None, memory: Memory) -> Coordinator | None:
+    def _coordinator(
+        self, job: HorovodJob, leader: Pod | None, memory: Memory, *, quiet: bool
+    ) -> Coordinator | None:
         context = operator_context(job, memory)
         if leader is None or context is None:
             return None
         silent = self._hearing.silent(leader.uid)
-        return Coordinator(self._calls, leader.ip, context, silent=silent)
+        return Coordinator(self._calls, leader.ip, context, silent=silent, quiet=quiet)
 
     async def _ask(
         self,

@@ -84,8 +84,7 @@ class Operator:
     async def _start(self) -> None:
         fence = Fence()
         self._api = await self._stack.enter_async_context(Api(Access.find(), fence))
-        calls = Calls(fence, self.queue.parked)
-        await self._stack.enter_async_context(calls.session)
+        calls = await self._stack.enter_async_context(Calls(fence, self.queue.parked))
         options = self._options
         if options.health:
             health = serving_health(options.health, self.ages, self.silences)
