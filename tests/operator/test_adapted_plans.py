@@ -187,6 +187,6 @@ def test_a_job_is_looked_at_again_when_something_may_be_decided_and_not_later():
     while not job.it.progress.adaptation or not job.it.progress.adaptation.candidate:
         job.run(1)
     since = job.it.progress.adaptation.candidate_since
-    assert job.it.said[-1].again <= ADAPTATION["intervalSeconds"] - (job.it.now - 1 - since)
+    assert job.it.said[-1].requeue_after <= ADAPTATION["intervalSeconds"] - (job.it.now - 1 - since)
     job.run(120)
-    assert job.it.said[-1].again == job.it.world().pace.steady
+    assert job.it.said[-1].requeue_after == job.it.world().pace.steady

@@ -22,9 +22,9 @@ from virtual_cluster import VirtualCluster
 
 from gradsieve_operator import contract
 from gradsieve_operator.certificates import issue
-from gradsieve_operator.cluster.answers import read_status
 from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError
+from gradsieve_operator.cluster.coordinator_status import read_status
 from gradsieve_operator.cluster.fence import Fence
 from gradsieve_operator.cluster.tls import context_of
 from gradsieve_operator.decide import CoordinatorStatus
@@ -310,7 +310,7 @@ PLACES = [(name,) for name in WELL] + [("telemetry", name) for name in WELL["tel
 def running_world():
     cluster = VirtualCluster(jobs.body(), {"n0": 3})
     while not cluster.progress.running:
-        if cluster.operate().again != 0.0:
+        if cluster.operate().requeue_after != 0.0:
             cluster.tick()
     return cluster.world(), cluster.operate()
 

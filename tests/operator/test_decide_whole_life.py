@@ -21,7 +21,7 @@ def run_until(it: VirtualCluster, state, seconds: int = 120) -> None:
     for _ in range(seconds * 4):
         if state(it):
             return
-        if it.operate().again != 0.0:
+        if it.operate().requeue_after != 0.0:
             it.tick()
     raise AssertionError(f"not reached: {it.said[-1]}")
 
@@ -113,7 +113,7 @@ def test_a_gang_that_was_bound_and_turned_away_by_a_node_leaves_no_pod_and_count
         run_until(it, lambda it: it.progress.started is not None)
         it.turn_away(sorted(it.pods)[setback])
         it.operate()
-        assert (it.progress.started, it.progress.setbacks) == (None, setback)
+        assert (it.progress.started, it.progress.placement_failures) == (None, setback)
         assert it.said[-1].admitted.reason == "PodFailed"
         assert "OutOfnvidia.com/gpu: Pod was rejected" in it.said[-1].admitted.message
         assert 2 ** (setback - 1) <= it.progress.retry_at - it.now <= 2**setback
@@ -179,9 +179,9 @@ def test_pauses_between_placements_grow():
         it.operate()
         it.tick()
         if it.progress.retry_at:
-            pauses.add((it.progress.setbacks, round(it.progress.retry_at - it.now)))
-    assert it.progress.setbacks >= 5
-    assert max(pause for setbacks, pause in pauses if setbacks >= 5) > 15
+            pauses.add((it.progress.placement_failures, round(it.progress.retry_at - it.now)))
+    assert it.progress.placement_failures >= 5
+    assert max(pause for placement_failures, pause in pauses if placement_failures >= 5) > 15
 
 
 def test_a_job_without_a_place_fails_when_its_patience_ends():

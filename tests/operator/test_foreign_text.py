@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operator_in_memory import JOB, bind, conditions, running, until
 
-from gradsieve_operator.cluster.answers import read_status
+from gradsieve_operator.cluster.coordinator_status import read_status
 from gradsieve_operator.decide import read_pod
 from gradsieve_operator.foreign_text import one_line
 

@@ -26,7 +26,7 @@ def training(**spec) -> VirtualCluster:
 def asked_again(it: VirtualCluster, **answer) -> float | None:
     """Return after how many seconds a coordinator with this answer is asked again."""
     world = it.world()
-    return d.decide(replace(world, coordinator=replace(world.coordinator, **answer))).again
+    return d.decide(replace(world, coordinator=replace(world.coordinator, **answer))).requeue_after
 
 
 def test_a_coordinator_whose_ranks_train_is_asked_seldom():
@@ -39,7 +39,7 @@ def test_one_that_does_not_answer_or_whose_ranks_do_not_run_is_asked_often():
     it = training()
     assert asked_again(it, state="Starting") == PACE.starting
     it.deaf = True
-    assert d.decide(it.world()).again == PACE.starting
+    assert d.decide(it.world()).requeue_after == PACE.starting
 
 
 def test_one_whose_pod_is_not_ready_has_something_to_say():
@@ -74,7 +74,7 @@ def test_ranks_of_a_job_that_has_become_invalid_are_asked_no_more_often():
 @pytest.mark.parametrize(("count", "seconds"), [(1, 15), (480, 15), (800, 25), (960, 30), (5000, 30)])
 def test_coordinators_of_many_jobs_are_asked_less_often_where_nothing_follows_what_they_say(count, seconds):
     it, pace = training(), PACE.among(count)
-    relaxed = d.decide(replace(it.world(), pace=pace)).again
+    relaxed = d.decide(replace(it.world(), pace=pace)).requeue_after
     assert relaxed == pace.relaxed == seconds
 
 
@@ -82,10 +82,10 @@ def test_a_job_that_adapts_or_that_misses_somebody_is_asked_as_often_among_many(
     many = PACE.among(5000)
     it = training(adaptation={"enabled": True}, compression=DENSITY)
     adapted = it.world()
-    assert d.decide(replace(adapted, pace=many)).again == PACE.steady
+    assert d.decide(replace(adapted, pace=many)).requeue_after == PACE.steady
     world = training().world()
     missing = replace(world.coordinator, missing=("worker-0",), missing_seconds={"worker-0": 20.0})
-    assert d.decide(replace(world, pace=many, coordinator=missing)).again == PACE.steady
+    assert d.decide(replace(world, pace=many, coordinator=missing)).requeue_after == PACE.steady
 
 
 def test_who_has_coordinators_asked_less_often_than_that_has_his_will():

@@ -20,7 +20,7 @@ def watch(it: VirtualCluster, seconds: int, step: float = 1.0) -> list[bool]:
     """Return whether ranks trained, each time that someone looked."""
     trained = []
     for _ in range(int(seconds / step)):
-        while it.operate().again == 0.0:
+        while it.operate().requeue_after == 0.0:
             pass
         it.tick(step)
         trained.append(it.progress.running)

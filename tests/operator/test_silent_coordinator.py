@@ -6,7 +6,7 @@ from operator_in_memory import JOB, bind, conditions, running, until
 from virtual_cluster import VirtualCluster
 
 from gradsieve_operator import contract
-from gradsieve_operator.cluster.hearing import Hearing
+from gradsieve_operator.cluster.silence_tracker import SilenceTracker
 from gradsieve_operator.decide import members, read_pod
 from gradsieve_operator.status import job_status
 
@@ -18,7 +18,7 @@ def training(**policy) -> VirtualCluster:
     policy = {"backoffLimit": 3, **policy}
     it = VirtualCluster(jobs.body(runPolicy=policy), {"n0": 4, "n1": 4}, length=30)
     while not it.progress.running:
-        if it.operate().again != 0.0:
+        if it.operate().requeue_after != 0.0:
             it.tick()
     return it
 
@@ -151,48 +151,50 @@ def clock():
     return Clock()
 
 
-def miss(hearing: Hearing, clock: Clock, *uids: str, seconds: int, could_answer: bool = True) -> list[float]:
+def miss(
+    tracker: SilenceTracker, clock: Clock, *uids: str, seconds: int, could_answer: bool = True
+) -> list[float]:
     """Let all of ``uids`` leave calls unanswered for so long; returns for how long each was silent then."""
     silences = []
     for _ in range(seconds // 5 + 1):
-        silences = [hearing.missed(uid, could_answer=could_answer)[0] for uid in uids]
+        silences = [tracker.missed(uid, could_answer=could_answer)[0] for uid in uids]
         clock.now += 5.0
     return silences
 
 
 def test_silence_is_counted_from_the_first_call_without_an_answer_to_the_last(clock):
-    hearing = Hearing(clock)
-    assert miss(hearing, clock, "a", seconds=60) == [60.0]
-    hearing.answered("a")
-    assert hearing.missed("a", could_answer=True) == (0.0, 0.0)
+    tracker = SilenceTracker(clock)
+    assert miss(tracker, clock, "a", seconds=60) == [60.0]
+    tracker.answered("a")
+    assert tracker.missed("a", could_answer=True) == (0.0, 0.0)
 
 
 def test_one_call_counts_little_however_long_ago_the_one_before_was(clock):
-    hearing = Hearing(clock)
-    hearing.missed("a", could_answer=True)
+    tracker = SilenceTracker(clock)
+    tracker.missed("a", could_answer=True)
     clock.now += 500.0
-    assert hearing.missed("a", could_answer=True) == (10.0, 500.0)
+    assert tracker.missed("a", could_answer=True) == (10.0, 500.0)
 
 
 def test_a_coordinator_is_not_silent_while_it_could_not_answer(clock):
-    hearing = Hearing(clock)
-    assert miss(hearing, clock, "a", seconds=300, could_answer=False) == [0.0]
-    assert miss(hearing, clock, "a", seconds=20) == [25.0]
+    tracker = SilenceTracker(clock)
+    assert miss(tracker, clock, "a", seconds=300, could_answer=False) == [0.0]
+    assert miss(tracker, clock, "a", seconds=20) == [25.0]
 
 
 def test_an_operator_that_hears_none_of_several_coordinators_is_cut_off_itself(clock):
-    hearing = Hearing(clock)
-    hearing.answered("a")
-    hearing.answered("b")
-    assert max(miss(hearing, clock, "a", "b", seconds=3600)) < 60.0
-    assert hearing.missed("a", could_answer=True)[1] > 3600.0
+    tracker = SilenceTracker(clock)
+    tracker.answered("a")
+    tracker.answered("b")
+    assert max(miss(tracker, clock, "a", "b", seconds=3600)) < 60.0
+    assert tracker.missed("a", could_answer=True)[1] > 3600.0
 
 
 def test_a_coordinator_is_silent_when_others_answer(clock):
-    hearing = Hearing(clock)
+    tracker = SilenceTracker(clock)
     for _ in range(13):
-        silence, _ = hearing.missed("a", could_answer=True)
-        hearing.missed("hung too", could_answer=True)
-        hearing.answered("b")
+        silence, _ = tracker.missed("a", could_answer=True)
+        tracker.missed("hung too", could_answer=True)
+        tracker.answered("b")
         clock.now += 5.0
     assert silence == 60.0

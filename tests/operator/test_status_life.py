@@ -44,7 +44,7 @@ class Watched:
         world = self.it.world()
         decision = self.it.operate()
         self.write(world, decision)
-        if decision.again != 0.0:
+        if decision.requeue_after != 0.0:
             self.it.tick()
 
     def write(self, world, decision):
@@ -359,7 +359,7 @@ def test_what_an_earlier_version_recorded_is_read_and_then_takes_one_field():
         given_up=1,
         restarts=1,
         failures=1,
-        setbacks=2,
+        placement_failures=2,
         roster=4,
         plan_generation=1,
         waited_since=began,

@@ -18,7 +18,7 @@ def cluster(**spec) -> VirtualCluster:
 def training() -> VirtualCluster:
     it = cluster()
     while not it.progress.running:
-        if it.operate().again != 0.0:
+        if it.operate().requeue_after != 0.0:
             it.tick()
     return it
 

@@ -54,11 +54,11 @@ class Running:
         status = {"phase": "Running", "podIP": "10.0.0.9"}
         self.pods[about["name"]] = {"metadata": about, "spec": spec, "status": status}
 
-    def _world(self) -> d.World:
+    def _world(self) -> d.ObservedState:
         job = HorovodJob.parse(self.body)
         pods = [d.read_pod(pod, job.name) for pod in self.pods.values()]
         hosts = {contract.worker_host(group.name, index) for group in job.groups for index in range(4)}
-        return d.World(
+        return d.ObservedState(
             job=job,
             progress=recall(self.body["status"]),
             pods=tuple(pod for pod in pods if pod is not None),

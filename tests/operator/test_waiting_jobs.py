@@ -164,7 +164,7 @@ async def test_places_that_another_job_was_promised_are_taken():
         planning.places(JOB_OF_TWO, PROGRESS, WANTED)
         await until(lambda: told)
         other = replace(JOB_OF_TWO, name="other")
-        planning.promise("research/other", planned_on("a", other) + planned_on("b", other))
+        planning.assume("research/other", planned_on("a", other) + planned_on("b", other))
         assert planning.places(JOB_OF_TWO, PROGRESS, WANTED).pending
 
 

@@ -8,7 +8,7 @@ from operator_in_memory import JOB, conditions, running, until
 
 from gradsieve_hvd.control.messages import RankTelemetry, Telemetry
 from gradsieve_hvd.control.window import Window
-from gradsieve_operator.cluster.answers import read_status
+from gradsieve_operator.cluster.coordinator_status import read_status
 
 POLICY = ("gradsieve.io/v1alpha1/compressionpolicies", "research", "shared")
 

@@ -18,7 +18,7 @@ from gradsieve_operator.spec import Compression, HorovodJob
 from gradsieve_operator.spec.values import Mode
 
 
-def decided(world: d.World, place: d.Placer) -> d.Decision:
+def decided(world: d.ObservedState, place: d.Placer) -> d.Decision:
     """Return what is decided once ``place`` has answered what is asked for."""
     decision = d.decide(world)
     if decision.wanted is None:
@@ -110,10 +110,10 @@ class VirtualCluster:
 
     # What the operator sees.
 
-    def world(self) -> d.World:
+    def world(self) -> d.ObservedState:
         visible = self.visible()
         pods, surplus = d.part_surplus(visible.values(), self.progress)
-        return d.World(
+        return d.ObservedState(
             job=self.job,
             progress=self.progress,
             pods=pods,
@@ -303,7 +303,7 @@ class VirtualCluster:
     def live(self, seconds: float) -> None:
         """Let time pass second by second, and the operator look each time for as long as it wants to."""
         for _ in range(round(seconds)):
-            while self.operate().again == 0.0:
+            while self.operate().requeue_after == 0.0:
                 pass
             self.tick()
 
@@ -377,7 +377,7 @@ class VirtualCluster:
         for _ in range(seconds * 2):
             before = (self.progress, dict(self.pods))
             decision = self.operate()
-            if decision.again != 0.0:
+            if decision.requeue_after != 0.0:
                 self.tick()
             done = self.gone or self.progress.finished is not None
             quiet = quiet + 1 if done and before == (self.progress, self.pods) else 0

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 
 from gradsieve_operator import contract
-from gradsieve_operator.cluster.answers import read_status
 from gradsieve_operator.cluster.calls import Calls
+from gradsieve_operator.cluster.coordinator_status import read_status
 from gradsieve_operator.cluster.tls import JobContext
 from gradsieve_operator.decide import CoordinatorStatus
 from gradsieve_operator.errors import OperatorError, SpecError

@@ -15,7 +15,7 @@ from gradsieve_operator.cluster.certifying import Certifier, NotKept
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorRefused
 from gradsieve_operator.cluster.making import Maker, NotOurs
 from gradsieve_operator.cluster.memory import Memory
-from gradsieve_operator.cluster.observer import Seen
+from gradsieve_operator.cluster.observer import Observation
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.recording import JobChanged
 from gradsieve_operator.decide import (
@@ -57,7 +57,11 @@ class Executor:
         self._certifier = Certifier(api, self._maker)
 
     async def carry_out(
-        self, actions: Sequence[Action], seen: Seen, memory: Memory, write: Callable[[], Awaitable[object]]
+        self,
+        actions: Sequence[Action],
+        seen: Observation,
+        memory: Memory,
+        write: Callable[[], Awaitable[object]],
     ) -> bool:
         """Do ``actions`` in their order; returns whether all of them were done.
 
@@ -72,7 +76,7 @@ class Executor:
             ApiError: the server failed or did not answer; what was done stands, and is seen the next time.
             JobChanged: likewise.
         """
-        job = seen.world.job
+        job = seen.state.job
         pods = [
             each.manifest for each in actions if isinstance(each, Create) and each.manifest["kind"] == "Pod"
         ]
@@ -80,7 +84,7 @@ class Executor:
         memory.refused = memory.objection = ""
         if self._planning is not None and pods:
             # Before anything is awaited: no other job may plan with the same places.
-            self._planning.promise(f"{job.namespace}/{job.name}", pods)
+            self._planning.assume(f"{job.namespace}/{job.name}", pods)
         try:
             for deletes, group in itertools.groupby(actions, lambda each: isinstance(each, DeletePod)):
                 if deletes:
@@ -90,7 +94,7 @@ class Executor:
                     await self._do(action, seen, memory, write)
         except (ApiError, NotOurs, NotKept, JobChanged) as error:
             if self._planning is not None:
-                self._planning.withdraw(pods)
+                self._planning.forget(pods)
             memory.unsure = isinstance(error, ApiError) and not error.refusal
             failed = isinstance(error, ApiError) and not (makes and self._final(error, seen, memory))
             if failed or isinstance(error, JobChanged):
@@ -102,9 +106,9 @@ class Executor:
         return True
 
     async def _do(
-        self, action: Action, seen: Seen, memory: Memory, write: Callable[[], Awaitable[object]]
+        self, action: Action, seen: Observation, memory: Memory, write: Callable[[], Awaitable[object]]
     ) -> None:
-        job = seen.world.job
+        job = seen.state.job
         match action:
             case Create(manifest):
                 await self._maker.make(manifest, job)
@@ -140,11 +144,11 @@ class Executor:
                 # A hint that saves a minute, which must not keep everything else from being done.
                 _log.warning("%s/%s: not marked: %s", job.namespace, action.name, error)
 
-    def _final(self, error: ApiError, seen: Seen, memory: Memory) -> bool:
+    def _final(self, error: ApiError, seen: Observation, memory: Memory) -> bool:
         """Whether it makes no sense, or has made none for a while, to try again at once."""
         at_once = error.refusal and not error.passing
         if not at_once and memory.failing_since is None:
-            memory.failing_since = seen.world.now
+            memory.failing_since = seen.state.now
         now, since = self._api.clock.now(), memory.failing_since
         return at_once or (since is not None and now - since >= _FAILING_SECONDS)
 

@@ -11,7 +11,6 @@ from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorSilent
-from gradsieve_operator.cluster.hearing import Hearing
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.secrets import (
@@ -20,13 +19,14 @@ from gradsieve_operator.cluster.secrets import (
     operator_context,
     read_secrets,
 )
+from gradsieve_operator.cluster.silence_tracker import SilenceTracker
 from gradsieve_operator.decide import (
     CoordinatorStatus,
     Node,
+    ObservedState,
     Pace,
     Pod,
     Progress,
-    World,
     part_surplus,
 )
 from gradsieve_operator.errors import RecordError, SpecError
@@ -41,16 +41,16 @@ _NOT_PLANNED = (
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """A job as it was found.
 
     Attributes:
-        world: for the decision.
+        state: for the decision.
         status: the job's status before.
         coordinator: to talk to; None when it has no address yet.
     """
 
-    world: World
+    state: ObservedState
     status: Mapping[str, Any]
     coordinator: Coordinator | None
 
@@ -85,10 +85,10 @@ class Observer:
         self._api, self._cache, self._calls = api, cache, calls
         self._planning, self._neighbours = planning, neighbours
         self._accounts, self._pace, self._busy = accounts, pace, busy
-        self._hearing, self._signals = Hearing(), signals
+        self._silences, self._signals = SilenceTracker(), signals
 
-    async def look(self, body: Mapping[str, Any], memory: Memory) -> Seen:
-        """Return the world around the job in ``body``.
+    async def look(self, body: Mapping[str, Any], memory: Memory) -> Observation:
+        """Return the job in ``body`` and all around it.
 
         Raises:
             SpecError: of the job, not even its outline can be read.
@@ -121,7 +121,7 @@ class Observer:
             compression, steering, unresolved, invalid = None, Steering(), "", str(error)
         if self._planning is None and job.scheduling.planned:
             invalid = invalid or _NOT_PLANNED
-        world = World(
+        observed = ObservedState(
             job=job,
             progress=progress,
             pods=pods,
@@ -148,7 +148,7 @@ class Observer:
             pace=self._pace.among(self._cache.count(), busy=self._busy()),
             steering=steering,
         )
-        return Seen(world, status, coordinator)
+        return Observation(observed, status, coordinator)
 
     def _parse(self, body: Mapping[str, Any]) -> tuple[HorovodJob, str]:
         """Return the job; where it is not as it must be, its outline and what is wrong."""
@@ -180,7 +180,7 @@ class Observer:
         context = operator_context(job, memory)
         if leader is None or context is None:
             return None
-        silent = self._hearing.silent(leader.uid)
+        silent = self._silences.silent(leader.uid)
         return Coordinator(self._calls, leader.ip, context, silent=silent, quiet=quiet)
 
     async def _ask(
@@ -191,7 +191,7 @@ class Observer:
         *,
         known: bool,
     ) -> tuple[CoordinatorStatus | None, float, float]:
-        """Return what the coordinator says, and its silence; see `World`."""
+        """Return what the coordinator says, and its silence; see `ObservedState`."""
         if leader is None or coordinator is None:
             return None, 0.0, 0.0
         try:
@@ -202,8 +202,8 @@ class Observer:
             runs = leader.phase == "Running" and not leader.reason and (node is None or node.ready)
             # Nor can it know a certificate whose authority its node has not told it of yet.
             silent = isinstance(error, CoordinatorSilent) and known
-            return None, *self._hearing.missed(leader.uid, could_answer=runs and silent)
-        self._hearing.answered(leader.uid)
+            return None, *self._silences.missed(leader.uid, could_answer=runs and silent)
+        self._silences.answered(leader.uid)
         return status, 0.0, 0.0
 
     def _resolved(self, job: HorovodJob, progress: Progress) -> tuple[Compression | None, Steering, str]:

@@ -1,4 +1,4 @@
-"""The planner, fed from the cluster: who asks for places now, and what was promised a moment ago."""
+"""The planner, fed from the cluster: who asks for places now, and what was assumed a moment ago."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.cluster.reflector import Reflector
 from gradsieve_operator.cluster.store import key_of
 from gradsieve_operator.cluster.waiting import Waiting
-from gradsieve_operator.decide.world import timestamp
+from gradsieve_operator.decide.observed_state import timestamp
 from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
@@ -30,7 +30,7 @@ _LEISURE = 2.0
 """In large clusters, those that come within so many times as the last pass took, up to `_LONGEST_BURST`: of
 changes that never end, a pass for each few would take a quarter of a processor."""
 
-_PROMISE_SECONDS = 30.0
+_ASSUMED_SECONDS = 30.0
 """A pod that was created is seen by then; one that was not created holds its place no longer."""
 
 _MOST_TROUBLES = 4
@@ -98,7 +98,7 @@ class Planning:
         self._asked = asyncio.Event()
         self._holdings = placement.Holdings()
         # Until when what is held is held for pods that no watch has shown yet.
-        self._promised: dict[str, float] = {}
+        self._assumed: dict[str, float] = {}
         self._refusals = placement.Refusals()
         self._process = PlannerProcess()
         self._api = api
@@ -163,7 +163,7 @@ class Planning:
     ) -> decide.Places | decide.Unplaceable:
         """Return nodes for pods of ``job``, which has waited as ``progress`` says, or why there are none.
 
-        Nothing is taken yet: see `promise`. A job that has started waits for nobody, and is planned at once:
+        Nothing is taken yet: see `assume`. A job that has started waits for nobody, and is planned at once:
         others may wait for its end, and it could not get there without the workers that it lacks.
         """
         # One picture for all that is tried: nothing is awaited meanwhile.
@@ -209,18 +209,18 @@ class Planning:
             self._ask()
         return decide.Unplaceable("its places are being looked for", pending=True)
 
-    def promise(self, key: str, pods: Sequence[Manifest]) -> None:
+    def assume(self, key: str, pods: Sequence[Manifest]) -> None:
         """Take the places of pods that are about to be created, and count whom their job overtakes."""
         self._answered([_key(each) for each in self._waiting.start(key)])
         self._ask()
-        until = time.monotonic() + _PROMISE_SECONDS
+        until = time.monotonic() + _ASSUMED_SECONDS
         for pod in pods:
             load = placement.Load.parse(pod)
             if load is not None:
-                self._promised[key_of(pod)] = until
+                self._assumed[key_of(pod)] = until
                 self._holdings.put(key_of(pod), load)
 
-    def withdraw(self, pods: Sequence[Manifest]) -> None:
+    def forget(self, pods: Sequence[Manifest]) -> None:
         """Give back the places of pods that were not created."""
         for pod in pods:
             self._take_back(key_of(pod))
@@ -266,8 +266,8 @@ class Planning:
         self._ask()
 
     def hold(self, pod: str, load: placement.Load | None) -> None:
-        """Take note of what a pod with this key holds; a promise to it ends, as it is counted now."""
-        self._promised.pop(pod, None)
+        """Take note of what a pod with this key holds; what was assumed of it ends, as it is counted now."""
+        self._assumed.pop(pod, None)
         self._holdings.put(pod, load)
 
     def _others_hold(self, pod: str, load: placement.Load | None) -> None:
@@ -275,14 +275,14 @@ class Planning:
         self._holdings.put(f"others/{pod}", load)
 
     def _take_back(self, pod: str) -> None:
-        """End the promise to a pod, if no watch has shown it."""
-        if self._promised.pop(pod, None) is not None:
+        """End what was assumed of a pod, if no watch has shown it."""
+        if self._assumed.pop(pod, None) is not None:
             self._holdings.put(pod, None)
 
     def _cluster(self) -> placement.Cluster:
-        """Return the cluster as it is now, with what was promised; good until something is awaited."""
+        """Return the cluster as it is now, with what was assumed; good until something is awaited."""
         now = time.monotonic()
-        for pod in [pod for pod, until in self._promised.items() if until <= now]:
+        for pod in [pod for pod, until in self._assumed.items() if until <= now]:
             self._take_back(pod)
         return self._holdings.cluster(view.planned for view in self.nodes.kept.values())
 

@@ -14,14 +14,14 @@ from gradsieve_operator.cluster.cache import Cache, JobPod
 from gradsieve_operator.cluster.events import Events
 from gradsieve_operator.cluster.executor import Executor
 from gradsieve_operator.cluster.memory import Memory
-from gradsieve_operator.cluster.observer import Observer, Seen
+from gradsieve_operator.cluster.observer import Observation, Observer
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.cluster.recording import JobChanged
 from gradsieve_operator.cluster.reporting import Statement
 from gradsieve_operator.cluster.secrets import PROVEN_SECONDS
 from gradsieve_operator.cluster.trouble import in_words, let_go, worth_saying
-from gradsieve_operator.decide import Action, Create, Decision, DeleteJob, PutPlan, Word, decide
+from gradsieve_operator.decide import Action, Create, Decision, DeleteJob, PutPlan, Reason, decide
 from gradsieve_operator.errors import ApiError, SpecError
 from gradsieve_operator.status import invalid_status, job_status, troubled_status
 
@@ -131,15 +131,15 @@ class Reconciler:
             if self._planning is not None:
                 self._planning.pause("/".join(key))
             return await self._report_invalid(body, error, statement)
-        decision = decide(seen.world)
+        decision = decide(seen.state)
         if decision.wanted is not None and self._planning is not None:
             # Nothing is awaited until what is found here is taken.
-            found = self._planning.places(seen.world.job, seen.world.progress, decision.wanted)
-            decision = decide(replace(seen.world, places=found))
+            found = self._planning.places(seen.state.job, seen.state.progress, decision.wanted)
+            decision = decide(replace(seen.state, places=found))
         if memory.secrets_age >= PROVEN_SECONDS and any(map(_makes_pod, decision.actions)):
             memory.secrets_read_at = None
             return 0.0
-        if decision.progress.failures > seen.world.progress.failures:
+        if decision.progress.failures > seen.state.progress.failures:
             # It may be for a certificate: what comes in its place is not made with the same.
             memory.secrets_read_at = None
         statement.status = self._status(seen, decision)
@@ -148,34 +148,34 @@ class Reconciler:
         if not done:
             return 0.0
         if DeleteJob() in decision.actions:
-            return decision.again
+            return decision.requeue_after
         if memory.objection:
-            decision = replace(decision, degraded=Word("CoordinatorRefused", memory.objection))
+            decision = replace(decision, degraded=Reason("CoordinatorRefused", memory.objection))
             statement.status = self._status(seen, decision)
         # What is said of an action, or of the end, is said once. A plan speaks for itself, and mostly ranks
         # follow it in a moment.
         only_plans = all(isinstance(each, PutPlan) for each in decision.actions)
-        pace = seen.world.pace
+        pace = seen.state.pace
         if decision.actions and only_plans and not memory.objection:
             pace = replace(pace, settling=max(pace.settling, pace.following))
         done = decision.ended is not None or not only_plans
         left = await statement.write_in_turn(pace, decision.progress, done=done)
-        metrics.started(seen.world.progress, decision.progress)
-        return min((each for each in (left, decision.again) if each is not None), default=None)
+        metrics.started(seen.state.progress, decision.progress)
+        return min((each for each in (left, decision.requeue_after) if each is not None), default=None)
 
-    def _keep_place_in_line(self, key: Key, seen: Seen, decision: Decision) -> None:
+    def _keep_place_in_line(self, key: Key, seen: Observation, decision: Decision) -> None:
         """Tell the planner whether the job still waits for places."""
         if self._planning is None:
             return
         if decision.progress.waiting_since is None:
             self._planning.leave("/".join(key))
-        elif seen.world.invalid or decision.progress.retry_at > seen.world.now:
+        elif seen.state.invalid or decision.progress.retry_at > seen.state.now:
             # Places that fit are kept for those who wait; who cannot start must not keep them from others.
             self._planning.pause("/".join(key))
 
-    def _status(self, seen: Seen, decision: Decision) -> dict[str, Any]:
+    def _status(self, seen: Observation, decision: Decision) -> dict[str, Any]:
         products = self._planning.gpu_products() if self._planning is not None else {}
-        return job_status(seen.world, decision, seen.status, products)
+        return job_status(seen.state, decision, seen.status, products)
 
     async def _report_invalid(
         self, body: Mapping[str, Any], error: SpecError, statement: Statement

@@ -10,7 +10,7 @@ from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.tls import JobContext, context_of
-from gradsieve_operator.decide.world import timestamp
+from gradsieve_operator.decide.observed_state import timestamp
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
 

@@ -11,30 +11,30 @@ from gradsieve_operator.decide.actions import (
     MarkPod,
     PutPlan,
     PutRoster,
+    Reason,
     Record,
     RenewCertificates,
     Stop,
     Wanted,
-    Word,
 )
 from gradsieve_operator.decide.adapting import RUN_TIME_MODES, plan_to_follow
 from gradsieve_operator.decide.creation import first_pods, last_pods
 from gradsieve_operator.decide.decision import decide
-from gradsieve_operator.decide.in_force import in_force
+from gradsieve_operator.decide.effective_compression import effective_compression
 from gradsieve_operator.decide.members import silence_limit
+from gradsieve_operator.decide.observed_state import (
+    CoordinatorStatus,
+    Node,
+    ObservedState,
+    Places,
+    Pod,
+    Unplaceable,
+    read_pod,
+)
 from gradsieve_operator.decide.pace import Pace
 from gradsieve_operator.decide.places import Placer, find_places
 from gradsieve_operator.decide.progress import Progress
 from gradsieve_operator.decide.surplus import part_surplus
-from gradsieve_operator.decide.world import (
-    CoordinatorStatus,
-    Node,
-    Places,
-    Pod,
-    Unplaceable,
-    World,
-    read_pod,
-)
 
 __all__ = [
     "RUN_TIME_MODES",
@@ -48,6 +48,7 @@ __all__ = [
     "IssueCertificates",
     "MarkPod",
     "Node",
+    "ObservedState",
     "Pace",
     "Placer",
     "Places",
@@ -55,17 +56,16 @@ __all__ = [
     "Progress",
     "PutPlan",
     "PutRoster",
+    "Reason",
     "Record",
     "RenewCertificates",
     "Stop",
     "Unplaceable",
     "Wanted",
-    "Word",
-    "World",
     "decide",
+    "effective_compression",
     "find_places",
     "first_pods",
-    "in_force",
     "last_pods",
     "part_surplus",
     "plan_to_follow",

@@ -122,7 +122,7 @@ Action = (
 
 
 @dataclass(frozen=True)
-class Word:
+class Reason:
     """One thing to say about the job: a reason in CamelCase and a sentence."""
 
     reason: str
@@ -156,7 +156,7 @@ class Decision:
         admitted: why the job has, or has not yet, all of its places.
         degraded: what is wrong while the job goes on or waits; None when nothing is.
         ended: why it has ended; None while it has not.
-        again: seconds after which to decide anew, even if nothing is seen to change; None for never.
+        requeue_after: seconds after which to decide anew, even if nothing is seen to change; None for never.
         wanted: what to find nodes for before the same world, with what was found, is decided on; None for
             nothing, which is how it is then.
         held: why adaptation leaves the plan as it is; None if it does not, or was not asked.
@@ -164,9 +164,9 @@ class Decision:
 
     actions: tuple[Action, ...]
     progress: Progress
-    admitted: Word | None = None
-    degraded: Word | None = None
-    ended: Word | None = None
-    again: float | None = field(default=None)
+    admitted: Reason | None = None
+    degraded: Reason | None = None
+    ended: Reason | None = None
+    requeue_after: float | None = field(default=None)
     wanted: Wanted | None = None
     held: Hold | None = None

@@ -8,8 +8,8 @@ from typing import Any, Final
 from gradsieve_operator.adapt import Asked, Hold, Memory, Plan, adapt, plan_in_force
 from gradsieve_operator.decide import requests
 from gradsieve_operator.decide.members import newest
+from gradsieve_operator.decide.observed_state import ObservedState
 from gradsieve_operator.decide.progress import Progress
-from gradsieve_operator.decide.world import World
 from gradsieve_operator.spec import Compression
 from gradsieve_operator.spec.values import DENSE_ALGORITHMS, Mode
 
@@ -17,15 +17,15 @@ RUN_TIME_MODES: Final[tuple[Mode, ...]] = ("Synchronous", "Balanced", "Local")
 """Modes that some program can change to while it runs; each says which ones it can."""
 
 
-def asked(world: World, compression: Compression, progress: Progress) -> Asked:
+def asked(observed: ObservedState, compression: Compression, progress: Progress) -> Asked:
     """Return what a job's author and its program allow.
 
     Args:
-        world: what was seen.
+        observed: what was seen.
         compression: what ranks go by, without what adaptation has made of it.
         progress: of the job; it says what the program can change to, and which plan ranks have been given.
     """
-    steering = world.steering
+    steering = observed.steering
     mode, adaptation = steering.parallelism.mode, steering.adaptation
     modes: tuple[Mode, ...] = progress.modes or ("Synchronous",)
     density = compression.density_permille if compression.algorithm not in DENSE_ALGORITHMS else None
@@ -44,50 +44,52 @@ def asked(world: World, compression: Compression, progress: Progress) -> Asked:
     )
 
 
-def adapted(world: World, compression: Compression, progress: Progress) -> tuple[Progress, Hold | None]:
+def adapted(
+    observed: ObservedState, compression: Compression, progress: Progress
+) -> tuple[Progress, Hold | None]:
     """Return the progress with what adaptation remembers now, and why it holds the plan; None if it does not.
 
     Measurements are looked at while ranks run, by the plan that they were given and whose digest is recorded.
     While it cannot be told what job and policy ask for, everything stays as it is.
     """
-    if world.unresolved:
+    if observed.unresolved:
         return progress, None
-    if not world.steering.adaptation.enabled:
+    if not observed.steering.adaptation.enabled:
         return replace(progress, adaptation=None), None
-    wish = asked(world, compression, progress)
+    wish = asked(observed, compression, progress)
     memory = progress.adaptation or Memory()
     if memory.asked != wish.key:
         memory = Memory(asked=wish.key)
-    parallelism = world.steering.parallelism
+    parallelism = observed.steering.parallelism
     follow = requests.plan(compression, plan_in_force(wish, memory), progress.modes, parallelism)
     now_sent = requests.plan_digest(follow)
-    if not progress.running or world.coordinator is None:
+    if not progress.running or observed.coordinator is None:
         return replace(progress, adaptation=memory), None
     if now_sent != progress.plan:
         return replace(progress, adaptation=memory), Hold("NotApplied", "a new plan is on its way", memory)
-    window = world.coordinator.window
+    window = observed.coordinator.window
     if window is not None:
-        window = replace(window, trouble=_trouble(world, window.host))
-    found = adapt(window, wish, memory, world.now)
+        window = replace(window, trouble=_trouble(observed, window.host))
+    found = adapt(window, wish, memory, observed.now)
     return replace(progress, adaptation=found.memory), found if isinstance(found, Hold) else None
 
 
-def _trouble(world: World, host: str) -> str:
+def _trouble(observed: ObservedState, host: str) -> str:
     """Return what the cluster knows of the node that a rank's pod is on; empty for nothing."""
-    pod = newest(world.pods).get(host)
+    pod = newest(observed.pods).get(host)
     if pod is None:
         return ""
-    node = (world.nodes or {}).get(pod.node)
-    known = (*(node.troubles if node is not None else ()), *world.signals.get(pod.node, ()))
+    node = (observed.nodes or {}).get(pod.node)
+    known = (*(node.troubles if node is not None else ()), *observed.signals.get(pod.node, ()))
     return f"its node {pod.node}: {', '.join(known)}" if known else ""
 
 
-def plan_to_follow(world: World, compression: Compression, progress: Progress) -> Plan:
+def plan_to_follow(observed: ObservedState, compression: Compression, progress: Progress) -> Plan:
     """Return how ranks shall train."""
-    wish, memory = asked(world, compression, progress), progress.adaptation
+    wish, memory = asked(observed, compression, progress), progress.adaptation
     if memory is None:
         return wish.plan
-    if world.unresolved and memory.plan is not None:
+    if observed.unresolved and memory.plan is not None:
         return memory.plan
     return plan_in_force(wish, memory)
 
@@ -100,7 +102,7 @@ def why(progress: Progress) -> dict[str, str]:
     return {"reason": memory.reason, "evidence": memory.evidence}
 
 
-def plan_to_send(world: World, compression: Compression, progress: Progress) -> dict[str, Any]:
+def plan_to_send(observed: ObservedState, compression: Compression, progress: Progress) -> dict[str, Any]:
     """Return what ranks are told, but for the generation; empty if nothing is: see `requests.plan`."""
-    follow = plan_to_follow(world, compression, progress)
-    return requests.plan(compression, follow, progress.modes, world.steering.parallelism)
+    follow = plan_to_follow(observed, compression, progress)
+    return requests.plan(compression, follow, progress.modes, observed.steering.parallelism)

@@ -8,28 +8,28 @@ from dataclasses import replace
 from gradsieve_operator import contract, resources
 from gradsieve_operator.decide.actions import Action, Create, RenewCertificates, Wanted
 from gradsieve_operator.decide.members import certified_hosts, slots
+from gradsieve_operator.decide.observed_state import ObservedState, Places, Unplaceable
 from gradsieve_operator.decide.progress import Progress
-from gradsieve_operator.decide.world import Places, Unplaceable, World
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
 
 
-def prerequisites(world: World) -> tuple[Action, ...]:
+def prerequisites(observed: ObservedState) -> tuple[Action, ...]:
     """Return what makes the children that pods rely on, as far as they are missing."""
-    manifests = resources.shared_children(world.job, world.neighbours)
+    manifests = resources.shared_children(observed.job, observed.neighbours)
     missing = tuple(
         Create(manifest)
         for manifest in manifests
-        if (manifest["kind"], manifest["metadata"]["name"]) not in world.children
+        if (manifest["kind"], manifest["metadata"]["name"]) not in observed.children
     )
-    return (*missing, *renewal(world))
+    return (*missing, *renewal(observed))
 
 
-def renewal(world: World) -> tuple[Action, ...]:
+def renewal(observed: ObservedState) -> tuple[Action, ...]:
     """Return what makes lost certificates again; nothing where all of them have to be issued for new pods."""
-    if world.authority is None or not world.lost:
+    if observed.authority is None or not observed.lost:
         return ()
-    return (RenewCertificates(certified_hosts(world.job)),)
+    return (RenewCertificates(certified_hosts(observed.job)),)
 
 
 def build(
@@ -62,12 +62,12 @@ def build(
     return manifests
 
 
-def places_for(wanted: Wanted, world: World) -> Places | Unplaceable | None:
+def places_for(wanted: Wanted, observed: ObservedState) -> Places | Unplaceable | None:
     """Return what was found for what is wanted, None if it is to be asked for.
 
     Where the planner is not to choose, any node will do.
     """
-    return world.places if world.planned else Places(wanted.hosts, {})
+    return observed.places if observed.planned else Places(wanted.hosts, {})
 
 
 def first_pods(job: HorovodJob, progress: Progress) -> list[Manifest]:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gradsieve_operator import contract
-from gradsieve_operator.decide.actions import Decision, Record, Word
+from gradsieve_operator.decide.actions import Decision, Reason, Record
 from gradsieve_operator.decide.admission import placed
 from gradsieve_operator.decide.endings import delete, finish, restart_whole
 from gradsieve_operator.decide.members import expected, latest_generation, loss, newest, node_lost
+from gradsieve_operator.decide.observed_state import ObservedState, Pod
 from gradsieve_operator.decide.progress import Progress
-from gradsieve_operator.decide.world import Pod, World
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 """Seconds before what has failed is started again: it may well fail for the same reason."""
@@ -26,7 +26,7 @@ _WELL_SECONDS = 600.0
 """Ranks that have run for so long without a loss run well: earlier failures do not count any more."""
 
 
-def count_losses(world: World) -> Decision | None:
+def count_losses(observed: ObservedState) -> Decision | None:
     """Take note of members that are newly lost, all together as one restart; None when there are none.
 
     1. A pod that was evicted, preempted or taken from its node, and one whose node is lost, is a disruption:
@@ -34,60 +34,69 @@ def count_losses(world: World) -> Decision | None:
     2. What is lost together with such a pod belongs to it, and so does a coordinator that ends for it.
     3. Everything else is a failure, of which ``backoffLimit`` allows a number.
     """
-    last = newest(world.pods)
-    why = {host: word for host in expected(world) if (word := loss(last.get(host), host, world)) is not None}
+    last = newest(observed.pods)
+    why = {
+        host: reason
+        for host in expected(observed)
+        if (reason := loss(last.get(host), host, observed)) is not None
+    }
     if not why:
         return None
-    disrupted = [host for host in why if _disrupted(last.get(host), host, world)]
-    progress = rested(world.progress, world.now)
+    disrupted = [host for host in why if _disrupted(last.get(host), host, observed)]
+    progress = rested(observed.progress, observed.now)
     if disrupted:
-        progress = replace(progress, disruptions=progress.disruptions + 1, disrupted_at=world.now)
+        progress = replace(progress, disruptions=progress.disruptions + 1, disrupted_at=observed.now)
         pause = _disruption_pause(progress)
     else:
         pause = _pause([last[host] for host in why if host in last], progress)
     progress = replace(
         progress,
         absent=tuple(sorted({*progress.absent, *why})),
-        given_up=latest_generation(world),
-        setbacks=0,
-        retry_at=world.now + pause,
+        given_up=latest_generation(observed),
+        placement_failures=0,
+        retry_at=observed.now + pause,
     )
     doomed = [last[host] for host in why if host in last]
-    word = why[(disrupted or list(why))[0]]
-    free = bool(disrupted) or (set(why) == {contract.COORDINATOR_HOST} and _aftermath(world))
-    return another_restart(replace(world, progress=progress), word, doomed=doomed, free=free)
+    reason = why[(disrupted or list(why))[0]]
+    free = bool(disrupted) or (set(why) == {contract.COORDINATOR_HOST} and _aftermath(observed))
+    return another_restart(replace(observed, progress=progress), reason, doomed=doomed, free=free)
 
 
 def another_restart(
-    world: World, word: Word, *, whole: bool = False, doomed: Iterable[Pod] = (), free: bool = False
+    observed: ObservedState,
+    reason: Reason,
+    *,
+    whole: bool = False,
+    doomed: Iterable[Pod] = (),
+    free: bool = False,
 ) -> Decision:
     """Restart, or end the job when it has failed too often; deletes what can no longer take part.
 
     Args:
-        world: with the progress to go on from.
-        word: why.
+        observed: with the progress to go on from.
+        reason: why.
         whole: whether all pods go.
         doomed: otherwise, those that go.
         free: whether it is not for a failure of the job's own.
     """
-    limit, progress = world.job.run_policy.backoff_limit, rested(world.progress, world.now)
+    limit, progress = observed.job.run_policy.backoff_limit, rested(observed.progress, observed.now)
     if not free and progress.failures >= limit:
-        said = f"{word.message}; it had failed {limit} times before (spec.runPolicy.backoffLimit)"
-        return finish(world, Word("BackoffLimitExceeded", said), succeeded=False)
+        said = f"{reason.message}; it had failed {limit} times before (spec.runPolicy.backoffLimit)"
+        return finish(observed, Reason("BackoffLimitExceeded", said), succeeded=False)
     progress = replace(progress, restarts=progress.restarts + 1)
     if not free:
-        progress = replace(progress, failures=progress.failures + 1, failed_at=world.now)
-    counted = replace(world, progress=progress)
+        progress = replace(progress, failures=progress.failures + 1, failed_at=observed.now)
+    counted = replace(observed, progress=progress)
     if whole:
-        return restart_whole(counted, word)
+        return restart_whole(counted, reason)
     # Counted before anything is deleted: what is gone cannot be counted any more.
-    deletions = [delete(pod, world) for pod in doomed if pod.occupies]
-    return Decision((Record(), *deletions), progress, admitted=placed(), degraded=word, again=0.0)
+    deletions = [delete(pod, observed) for pod in doomed if pod.occupies]
+    return Decision((Record(), *deletions), progress, admitted=placed(), degraded=reason, requeue_after=0.0)
 
 
-def ranks_lost(world: World, message: str) -> Decision:
+def ranks_lost(observed: ObservedState, message: str) -> Decision:
     """Restart ranks that were lost although all members are well."""
-    return another_restart(world, Word("RanksLost", message), free=_aftermath(world))
+    return another_restart(observed, Reason("RanksLost", message), free=_aftermath(observed))
 
 
 def rested(progress: Progress, now: float) -> Progress:
@@ -100,16 +109,16 @@ def rested(progress: Progress, now: float) -> Progress:
     return replace(progress, failures=0, disruptions=0)
 
 
-def _disrupted(pod: Pod | None, host: str, world: World) -> bool:
+def _disrupted(pod: Pod | None, host: str, observed: ObservedState) -> bool:
     """Whether the member at ``host`` was lost through no fault of its own, as far as anybody has seen."""
-    pod = world.departed.get(host) if pod is None else pod
-    return pod is not None and (bool(pod.disruption) or node_lost(pod, world) is not None)
+    pod = observed.departed.get(host) if pod is None else pod
+    return pod is not None and (bool(pod.disruption) or node_lost(pod, observed) is not None)
 
 
-def _aftermath(world: World) -> bool:
+def _aftermath(observed: ObservedState) -> bool:
     """Whether ranks that fail now still fail for the last disruption."""
-    progress = world.progress
-    if progress.disrupted_at is None or world.now - progress.disrupted_at >= _AFTERMATH_SECONDS:
+    progress = observed.progress
+    if progress.disrupted_at is None or observed.now - progress.disrupted_at >= _AFTERMATH_SECONDS:
         return False
     return not progress.running or (progress.changed or 0.0) <= progress.disrupted_at
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gradsieve_operator.decide.actions import Wanted
 from gradsieve_operator.decide.creation import build
-from gradsieve_operator.decide.world import Places, Unplaceable
+from gradsieve_operator.decide.observed_state import Places, Unplaceable
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
 

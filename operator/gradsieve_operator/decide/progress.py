@@ -32,7 +32,7 @@ class Progress:
         waiting_since: when it first asked for places; None while it has them.
         waited_since: when it first asked for the places that it has; None before it has them.
         overtaken: how often a job that came later was placed while it waited.
-        setbacks: placements that failed since the last one that held.
+        placement_failures: placements that failed since the last one that held.
         retry_at: nothing is placed before that time; 0 for at once.
         started: when all pods had got their nodes; None before, and after a suspension.
         running: whether ranks run.
@@ -64,7 +64,7 @@ class Progress:
     waiting_since: float | None = None
     waited_since: float | None = None
     overtaken: int = 0
-    setbacks: int = 0
+    placement_failures: int = 0
     retry_at: float = 0.0
     started: float | None = None
     running: bool = False

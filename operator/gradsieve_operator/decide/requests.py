@@ -11,7 +11,7 @@ from typing import Any
 from gradsieve_operator import contract
 from gradsieve_operator.adapt import Plan
 from gradsieve_operator.decide.members import Slot
-from gradsieve_operator.decide.world import Pod
+from gradsieve_operator.decide.observed_state import Pod
 from gradsieve_operator.spec import Compression, HorovodJob
 from gradsieve_operator.spec.steering import Parallelism
 from gradsieve_operator.spec.values import BOUNDED_MODES, Mode

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradsieve_operator import resources
+from gradsieve_operator.decide.observed_state import ObservedState, Pod
 from gradsieve_operator.decide.progress import Progress
-from gradsieve_operator.decide.world import Pod, World
 
 
-def anchored(world: World) -> Progress:
+def anchored(observed: ObservedState) -> Progress:
     """Return the progress with all digests by which the job's present spec is known.
 
     A pod carries the digest of the spec that it was made from. The same spec may have another digest later: a
@@ -23,21 +23,21 @@ def anchored(world: World) -> Progress:
 
     When both happen between two looks it passes for the third: pods are made anew where they need not be.
     """
-    progress, job = world.progress, world.job
-    if world.invalid or progress.finished is not None:
+    progress, job = observed.progress, observed.job
+    if observed.invalid or progress.finished is not None:
         return progress  # an invalid job may be an outline
     digest = resources.origin(job)
     written = progress.spec_generation != job.generation
     if digest in progress.origins:
         return replace(progress, spec_generation=job.generation) if written else progress
-    known = () if written else tuple(each for each in progress.origins if _carried(each, world))
+    known = () if written else tuple(each for each in progress.origins if _carried(each, observed))
     return replace(progress, spec_generation=job.generation, origins=(*known, digest))
 
 
-def of_another_spec(pod: Pod, world: World) -> bool:
+def of_another_spec(pod: Pod, observed: ObservedState) -> bool:
     """Return whether a pod was made from another spec than the job has now; see `anchored`."""
-    return pod.origin not in world.progress.origins
+    return pod.origin not in observed.progress.origins
 
 
-def _carried(digest: str, world: World) -> bool:
-    return any(pod.origin == digest for pod in world.pods)
+def _carried(digest: str, observed: ObservedState) -> bool:
+    return any(pod.origin == digest for pod in observed.pods)

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from gradsieve_operator import contract
 from gradsieve_operator.decide import requests
-from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRoster, Record, Word
+from gradsieve_operator.decide.actions import Action, Decision, PutPlan, PutRoster, Reason, Record
 from gradsieve_operator.decide.adapting import adapted, plan_to_send, why
 from gradsieve_operator.decide.admission import placed
+from gradsieve_operator.decide.effective_compression import effective_compression
 from gradsieve_operator.decide.endings import delete
-from gradsieve_operator.decide.in_force import in_force
 from gradsieve_operator.decide.losses import rested
 from gradsieve_operator.decide.members import (
     Slot,
@@ -24,8 +24,8 @@ from gradsieve_operator.decide.members import (
     present,
     slots,
 )
+from gradsieve_operator.decide.observed_state import ObservedState, Pod
 from gradsieve_operator.decide.progress import Progress
-from gradsieve_operator.decide.world import Pod, World
 from gradsieve_operator.spec import Compression
 
 _FIRST_SAMPLE_SECONDS = 60.0
@@ -35,7 +35,7 @@ _PENDING_SECONDS = 30.0
 """Ranks that must start anew wait for so long for a pod that does not run yet; a pull may take longer."""
 
 
-def steer(world: World) -> Decision:
+def steer(observed: ObservedState) -> Decision:
     """Bring the coordinator's roster and plan up to date.
 
     1. Other members than in the last roster, or another coordinator: a new generation of the roster.
@@ -47,67 +47,69 @@ def steer(world: World) -> Decision:
     4. Pods that are in no roster any more are deleted once the coordinator knows; it is said if it is silent.
     5. What keeps a pod from starting is said.
     """
-    members, coordinator = taking_part(world), world.coordinator
-    compression, _ = in_force(world)
-    progress = noticed(world)
+    members, coordinator = taking_part(observed), observed.coordinator
+    compression, _ = effective_compression(observed)
+    progress = noticed(observed)
     if members is not None:
-        progress = _next_roster(world, members, progress)
-    progress, held = adapted(world, compression, progress)
-    progress = _next_plan(compression, world, progress)
+        progress = _next_roster(observed, members, progress)
+    progress, held = adapted(observed, compression, progress)
+    progress = _next_plan(compression, observed, progress)
     actions: list[Action] = []
-    planned = progress.plan_generation != world.progress.plan_generation
-    decided = planned and progress.adaptation != world.progress.adaptation
-    if progress.roster != world.progress.roster or decided:
+    planned = progress.plan_generation != observed.progress.plan_generation
+    decided = planned and progress.adaptation != observed.progress.adaptation
+    if progress.roster != observed.progress.roster or decided:
         actions.append(Record())
     knows = coordinator is not None and members is not None and coordinator.generation >= progress.roster
     if coordinator is not None and members is not None and not knows:
-        body = requests.roster(world.job, progress.roster, members, compression)
+        body = requests.roster(observed.job, progress.roster, members, compression)
         actions.append(PutRoster(body))
     if coordinator is not None and progress.plan and coordinator.plan_generation < progress.plan_generation:
-        told = plan_to_send(world, compression, progress)
+        told = plan_to_send(observed, compression, progress)
         actions.append(PutPlan({"generation": progress.plan_generation, **told, **why(progress)}))
-    leaving = _leaving(world)
+    leaving = _leaving(observed)
     if knows:
-        actions.extend(delete(pod, world) for pod in leaving)
-    again = next_call(world, progress) if knows else world.pace.starting
+        actions.extend(delete(pod, observed) for pod in leaving)
+    again = next_call(observed, progress) if knows else observed.pace.starting
     if held is not None and held.again is not None:
-        again = min(again, max(held.again, world.pace.expecting))
-    word = hindrance(world)
-    if word is None and leaving and world.silence:
+        again = min(again, max(held.again, observed.pace.expecting))
+    reason = hindrance(observed)
+    if reason is None and leaving and observed.silence:
         names = ", ".join(pod.name for pod in leaving)
-        word = Word(
+        reason = Reason(
             "CoordinatorSilent", f"{names}: not deleted before the coordinator, which is silent, knows it"
         )
-    return Decision(tuple(actions), progress, admitted=placed(), degraded=word, again=again, held=held)
+    return Decision(
+        tuple(actions), progress, admitted=placed(), degraded=reason, requeue_after=again, held=held
+    )
 
 
-def _leaving(world: World) -> list[Pod]:
+def _leaving(observed: ObservedState) -> list[Pod]:
     """Return the pods that are in no roster any more: of places that the job has no longer, or replaced."""
-    last = newest(world.pods)
-    places = {contract.COORDINATOR_HOST, *(slot.host for slot in slots(world.job))}
-    left = (pod for pod in world.pods if pod.occupies and not pod.deleting)
+    last = newest(observed.pods)
+    places = {contract.COORDINATOR_HOST, *(slot.host for slot in slots(observed.job))}
+    left = (pod for pod in observed.pods if pod.occupies and not pod.deleting)
     return [pod for pod in left if pod.host not in places or pod != last[pod.host]]
 
 
-def next_call(world: World, progress: Progress) -> float:
+def next_call(observed: ObservedState, progress: Progress) -> float:
     """Return after how many seconds to listen again to a coordinator that knows all that it shall know.
 
     Ranks that run have something to say for a while, and when they were told something: their first sample,
     a plan that they follow, or what has made their coordinator's pod not ready.
     """
-    coordinator = world.coordinator
+    coordinator = observed.coordinator
     if coordinator is None or not progress.running:
-        return world.pace.starting
-    leader = newest(world.pods).get(contract.COORDINATOR_HOST)
-    first = not coordinator.telemetry and world.now - (progress.changed or 0.0) < _FIRST_SAMPLE_SECONDS
+        return observed.pace.starting
+    leader = newest(observed.pods).get(contract.COORDINATOR_HOST)
+    first = not coordinator.telemetry and observed.now - (progress.changed or 0.0) < _FIRST_SAMPLE_SECONDS
     follows = not coordinator.telemetry or coordinator.applied_plan >= progress.plan_generation
     if first or not follows or leader is None or not leader.ready:
-        return world.pace.expecting
-    followed = world.steering.adaptation.enabled or coordinator.missing
-    return world.pace.steady if followed else world.pace.relaxed
+        return observed.pace.expecting
+    followed = observed.steering.adaptation.enabled or coordinator.missing
+    return observed.pace.steady if followed else observed.pace.relaxed
 
 
-def taking_part(world: World) -> Sequence[tuple[Slot, Pod]] | None:
+def taking_part(observed: ObservedState) -> Sequence[tuple[Slot, Pod]] | None:
     """Return who shall be in the roster, in the order of ranks; None while the last one is to stay.
 
     All members that are well. But once ranks have run and enough run for ``minReplicas``, a pod whose
@@ -116,62 +118,64 @@ def taking_part(world: World) -> Sequence[tuple[Slot, Pod]] | None:
     1. Members that train go on without it.
     2. If the roster must change anyway, they wait for it for some seconds, to be started anew only once.
     """
-    everyone, before = present(world), world.progress.members
+    everyone, before = present(observed), observed.progress.members
     able = [(slot, pod) for slot, pod in everyone if pod.began is not None]
-    if not world.progress.ran or len(able) == len(everyone) or not enough(able, world):
+    if not observed.progress.ran or len(able) == len(everyone) or not enough(able, observed):
         return everyone
-    if roster_digest(world, able) == before:
+    if roster_digest(observed, able) == before:
         return able
-    soon = any(pod.began is None and world.now - pod.created < _PENDING_SECONDS for _, pod in everyone)
-    if soon and roster_digest(world, everyone) == before:
+    soon = any(pod.began is None and observed.now - pod.created < _PENDING_SECONDS for _, pod in everyone)
+    if soon and roster_digest(observed, everyone) == before:
         return everyone
     # The loss of a coordinator that no roster was meant for yet would not be counted.
-    return None if soon and contract.COORDINATOR_HOST not in world.progress.absent else able
+    return None if soon and contract.COORDINATOR_HOST not in observed.progress.absent else able
 
 
-def noticed(world: World) -> Progress:
+def noticed(observed: ObservedState) -> Progress:
     """Return the progress with what the coordinator says about the ranks."""
-    progress, coordinator = world.progress, world.coordinator
-    leader = newest(world.pods).get(contract.COORDINATOR_HOST)
+    progress, coordinator = observed.progress, observed.coordinator
+    leader = newest(observed.pods).get(contract.COORDINATOR_HOST)
     running = progress.running and leader is not None and leader.alive
     if coordinator is not None:
         running = coordinator.state == contract.STATE_RUNNING
         if coordinator.modes is not None:
             progress = replace(progress, modes=coordinator.modes)
-    progress = rested(progress, world.now)
+    progress = rested(progress, observed.now)
     if running == progress.running:
         return progress
-    return replace(progress, running=running, changed=world.now)
+    return replace(progress, running=running, changed=observed.now)
 
 
-def roster_digest(world: World, members: Sequence[tuple[Slot, Pod]]) -> str:
+def roster_digest(observed: ObservedState, members: Sequence[tuple[Slot, Pod]]) -> str:
     """Return what tells rosters apart, whatever their generation: the members, and the coordinator."""
-    leader = newest(world.pods).get(contract.COORDINATOR_HOST)
+    leader = newest(observed.pods).get(contract.COORDINATOR_HOST)
     who = [leader.uid if leader else "", *(f"{slot.host}={pod.uid}" for slot, pod in members)]
     return hashlib.sha256("\n".join(who).encode()).hexdigest()[:16]
 
 
-def _next_roster(world: World, members: Sequence[tuple[Slot, Pod]], progress: Progress) -> Progress:
-    digest = roster_digest(world, members)
+def _next_roster(
+    observed: ObservedState, members: Sequence[tuple[Slot, Pod]], progress: Progress
+) -> Progress:
+    digest = roster_digest(observed, members)
     if digest == progress.members:
         return progress
     filled = {slot.host for slot, _ in members}
-    known = 0 if world.coordinator is None else world.coordinator.generation
+    known = 0 if observed.coordinator is None else observed.coordinator.generation
     return replace(
         progress,
-        generation=latest_generation(world),
-        attempt=latest_attempt(world),
+        generation=latest_generation(observed),
+        attempt=latest_attempt(observed),
         # A record that was lost or taken back must not send what the coordinator takes for old.
-        roster=max(latest_generation(world), progress.roster + 1, known + 1),
+        roster=max(latest_generation(observed), progress.roster + 1, known + 1),
         members=digest,
-        absent=tuple(slot.host for slot in slots(world.job) if slot.host not in filled),
-        sizes=tuple((group.name, group.replicas) for group in world.job.groups),
+        absent=tuple(slot.host for slot in slots(observed.job) if slot.host not in filled),
+        sizes=tuple((group.name, group.replicas) for group in observed.job.groups),
     )
 
 
-def _next_plan(compression: Compression, world: World, progress: Progress) -> Progress:
-    digest = requests.plan_digest(plan_to_send(world, compression, progress))
-    known = 0 if world.coordinator is None else world.coordinator.plan_generation
+def _next_plan(compression: Compression, observed: ObservedState, progress: Progress) -> Progress:
+    digest = requests.plan_digest(plan_to_send(observed, compression, progress))
+    known = 0 if observed.coordinator is None else observed.coordinator.plan_generation
     changed = bool(digest) and (digest != progress.plan or known > progress.plan_generation)
     return replace(
         progress,

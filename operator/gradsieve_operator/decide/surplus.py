@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from gradsieve_operator import contract
+from gradsieve_operator.decide.observed_state import Pod
 from gradsieve_operator.decide.progress import Progress
-from gradsieve_operator.decide.world import Pod
 
 _MOST_AHEAD = 10**6
 """A job's record may be lost or taken back, but not by so many pods: such a number was never counted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gradsieve_operator.decide import Decision, World
+from gradsieve_operator.decide import Decision, ObservedState
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.status import summary
 from gradsieve_operator.status.conditions import conditions, invalid, merged, troubled
@@ -26,34 +26,34 @@ __all__ = [
 
 
 def job_status(
-    world: World, decision: Decision, previous: Mapping[str, Any], gpu_products: Mapping[str, str]
+    observed: ObservedState, decision: Decision, previous: Mapping[str, Any], gpu_products: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the status of a job. What is unset is null, so that a merge patch removes it.
 
     Of a spec whose groups cannot be read, what depends on them is left out: it stays as it was.
 
     Args:
-        world: what was seen.
+        observed: what was seen.
         decision: what was decided, and done.
         previous: the status before.
         gpu_products: node -> product of its GPUs, for nodes that have any.
     """
-    job, progress = world.job, decision.progress
-    current = conditions(world, decision, previous)
+    job, progress = observed.job, decision.progress
+    current = conditions(observed, decision, previous)
     status = {
         "observedGeneration": job.generation,
         "startTime": written(progress.started),
         "completionTime": written(progress.finished),
-        "exitCode": summary.exit_code(world, decision, previous),
+        "exitCode": summary.exit_code(observed, decision, previous),
         "restartCount": progress.restarts,
         "desired": job.workers,
-        "ready": summary.workers_ready(world),
+        "ready": summary.workers_ready(observed),
         "conditions": merged(
-            previous.get("conditions") or [], current, generation=job.generation, now=world.now
+            previous.get("conditions") or [], current, generation=job.generation, now=observed.now
         ),
-        "workerGroups": summary.groups(world, decision, gpu_products),
-        "plan": summary.plan(world, decision, previous),
-        "telemetry": summary.telemetry(world, decision, previous),
+        "workerGroups": summary.groups(observed, decision, gpu_products),
+        "plan": summary.plan(observed, decision, previous),
+        "telemetry": summary.telemetry(observed, decision, previous),
         **record(progress),
     }
     if not job.groups:

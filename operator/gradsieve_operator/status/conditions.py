@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gradsieve_operator import contract
-from gradsieve_operator.decide import Decision, World, in_force, silence_limit
+from gradsieve_operator.decide import Decision, ObservedState, effective_compression, silence_limit
 from gradsieve_operator.status.held import held
 from gradsieve_operator.status.times import written
 
@@ -53,27 +53,27 @@ class Condition:
     message: str
 
 
-def conditions(world: World, decision: Decision, previous: Mapping[str, Any]) -> list[Condition]:
+def conditions(observed: ObservedState, decision: Decision, previous: Mapping[str, Any]) -> list[Condition]:
     """Return all conditions of a job that was looked at, in the order of `TYPES`.
 
     Args:
-        world: what was seen.
+        observed: what was seen.
         decision: what was decided.
         previous: the job's status before; a reason that nothing new was said about is taken from it.
     """
     known = {condition["type"]: condition for condition in previous.get("conditions") or ()}
-    admitted = _admitted(world, decision, known)
+    admitted = _admitted(observed, decision, known)
     return [
-        _suspended(world),
+        _suspended(observed),
         admitted,
-        _rendezvous(world, decision, known),
-        _running(world, decision, admitted, known),
-        _telemetry(world, decision),
-        _plan(world, decision),
+        _rendezvous(observed, decision, known),
+        _running(observed, decision, admitted, known),
+        _telemetry(observed, decision),
+        _plan(observed, decision),
         _degraded(decision),
         _ended("Complete", decision, known, succeeded=True),
         _ended("Failed", decision, known, succeeded=False),
-        *_adaptation(world, decision, known),
+        *_adaptation(observed, decision, known),
         *_reconciled(known),
     ]
 
@@ -139,16 +139,16 @@ def _reconciled(known: Mapping[str, Any]) -> list[Condition]:
     return [Condition(RECONCILE_ERROR, "False", "Reconciled", "the operator works on the job again")]
 
 
-def _suspended(world: World) -> Condition:
-    if not world.job.suspend:
+def _suspended(observed: ObservedState) -> Condition:
+    if not observed.job.suspend:
         return Condition("Suspended", "False", "NotSuspended", "spec.suspend is false")
-    left = sum(pod.occupies for pod in world.pods)
+    left = sum(pod.occupies for pod in observed.pods)
     if left:
         return Condition("Suspended", "False", "Suspending", f"{left} pods are still there")
     return Condition("Suspended", "True", "Suspended", _SUSPENDED)
 
 
-def _admitted(world: World, decision: Decision, known: Mapping[str, Any]) -> Condition:
+def _admitted(observed: ObservedState, decision: Decision, known: Mapping[str, Any]) -> Condition:
     status: State = "True" if decision.progress.started is not None else "False"
     if decision.admitted is not None:
         return Condition("Admitted", status, decision.admitted.reason, decision.admitted.message)
@@ -157,14 +157,14 @@ def _admitted(world: World, decision: Decision, known: Mapping[str, Any]) -> Con
         return Condition("Admitted", status, before["reason"], before["message"])
     if status == "True":
         return Condition("Admitted", status, "Placed", "all pods have their nodes")
-    return Condition("Admitted", status, "Waiting", f"{world.job.workers} workers have no place yet")
+    return Condition("Admitted", status, "Waiting", f"{observed.job.workers} workers have no place yet")
 
 
-def _rendezvous(world: World, decision: Decision, known: Mapping[str, Any]) -> Condition:
+def _rendezvous(observed: ObservedState, decision: Decision, known: Mapping[str, Any]) -> Condition:
     def rendezvous(status: State, reason: str, message: str) -> Condition:
         return Condition("RendezvousReady", status, reason, message)
 
-    coordinator, progress = world.coordinator, decision.progress
+    coordinator, progress = observed.coordinator, decision.progress
     if progress.finished is not None:
         return rendezvous("False", "Ended", _OVER)
     if progress.started is None:
@@ -172,7 +172,7 @@ def _rendezvous(world: World, decision: Decision, known: Mapping[str, Any]) -> C
     if coordinator is None:
         return rendezvous("Unknown", "CoordinatorSilent", "the coordinator did not answer")
     before = known.get("RendezvousReady")
-    if progress.roster != world.progress.roster and before is not None and before["status"] == "True":
+    if progress.roster != observed.progress.roster and before is not None and before["status"] == "True":
         # What the coordinator says of a roster that it is about to be told of is known at the next look.
         return rendezvous("True", before["reason"], before["message"])
     if coordinator.missing:
@@ -182,17 +182,19 @@ def _rendezvous(world: World, decision: Decision, known: Mapping[str, Any]) -> C
     return rendezvous("True", "AllRegistered", "all workers have registered with the coordinator")
 
 
-def _running(world: World, decision: Decision, admitted: Condition, known: Mapping[str, Any]) -> Condition:
+def _running(
+    observed: ObservedState, decision: Decision, admitted: Condition, known: Mapping[str, Any]
+) -> Condition:
     progress = decision.progress
     if progress.finished is not None:
         ended = _ended("Complete" if progress.succeeded else "Failed", decision, known, progress.succeeded)
         return Condition("Running", "False", "Succeeded" if progress.succeeded else "Failed", ended.message)
-    if world.job.suspend:
+    if observed.job.suspend:
         return Condition("Running", "False", "Suspended", _SUSPENDED)
     if admitted.status != "True":
         return Condition("Running", "False", admitted.reason, admitted.message)
-    coordinator, limit = world.coordinator, silence_limit(world.job)
-    if progress.running and world.unanswered >= limit:
+    coordinator, limit = observed.coordinator, silence_limit(observed.job)
+    if progress.running and observed.unanswered >= limit:
         said = f"the coordinator has not answered for {limit:.0f} s"
         return Condition("Running", "Unknown", "CoordinatorSilent", said)
     if progress.running and (coordinator is None or coordinator.state == contract.STATE_RUNNING):
@@ -203,29 +205,29 @@ def _running(world: World, decision: Decision, admitted: Condition, known: Mappi
     return Condition("Running", "False", "Starting", said or "ranks are being started")
 
 
-def _telemetry(world: World, decision: Decision) -> Condition:
+def _telemetry(observed: ObservedState, decision: Decision) -> Condition:
     if decision.progress.finished is not None:
         return Condition("TelemetryAvailable", "False", "Ended", _OVER)
-    if world.job.suspend:
+    if observed.job.suspend:
         return Condition("TelemetryAvailable", "False", "Suspended", _SUSPENDED)
-    coordinator = world.coordinator
+    coordinator = observed.coordinator
     if coordinator is None or not coordinator.telemetry:
         return Condition("TelemetryAvailable", "False", "NoSample", "no sample from rank 0")
-    if world.now - coordinator.sampled_at(world.now) > STALE_SECONDS:
+    if observed.now - coordinator.sampled_at(observed.now) > STALE_SECONDS:
         message = f"the last sample from rank 0 is older than {STALE_SECONDS:.0f} s"
         return Condition("TelemetryAvailable", "False", "Stale", message)
     return Condition("TelemetryAvailable", "True", "Reporting", "rank 0 reports")
 
 
-def _plan(world: World, decision: Decision) -> Condition:
-    wanted, coordinator = decision.progress.plan_generation, world.coordinator
+def _plan(observed: ObservedState, decision: Decision) -> Condition:
+    wanted, coordinator = decision.progress.plan_generation, observed.coordinator
     if decision.progress.finished is not None:
         return Condition("PlanConverged", "Unknown", "Ended", _OVER)
-    if world.job.suspend:
+    if observed.job.suspend:
         return Condition("PlanConverged", "Unknown", "Suspended", _SUSPENDED)
-    if world.invalid:
-        return Condition("PlanConverged", "Unknown", "InvalidSpec", world.invalid)
-    compression, objection = in_force(world)
+    if observed.invalid:
+        return Condition("PlanConverged", "Unknown", "InvalidSpec", observed.invalid)
+    compression, objection = effective_compression(observed)
     if objection is not None:
         return Condition("PlanConverged", "False", objection.reason, objection.message)
     if not compression.manifest():
@@ -242,8 +244,8 @@ def _plan(world: World, decision: Decision) -> Condition:
     return Condition("PlanConverged", "True", "Applied", f"all ranks follow plan {wanted}{why}")
 
 
-def _adaptation(world: World, decision: Decision, known: Mapping[str, Any]) -> list[Condition]:
-    found = held(world, decision, known.get(ADAPTATION_HELD))
+def _adaptation(observed: ObservedState, decision: Decision, known: Mapping[str, Any]) -> list[Condition]:
+    found = held(observed, decision, known.get(ADAPTATION_HELD))
     if found is None:
         return []
     return [Condition(ADAPTATION_HELD, "True" if found.held else "False", found.reason, found.message)]

@@ -94,7 +94,9 @@ def _spelled(name: str) -> str:
 
 
 _NOTHING = Progress()
-_SPELLED = {field.name: _spelled(field.name) for field in fields(Progress)}
+_SPELLED = {field.name: _spelled(field.name) for field in fields(Progress)} | {
+    "placement_failures": "setbacks",  # as earlier versions have recorded it
+}
 """Of each field its name in the record."""
 
 

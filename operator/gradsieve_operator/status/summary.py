@@ -6,31 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradsieve_operator import contract
-from gradsieve_operator.decide import Decision, Pod, World, in_force, plan_to_follow
+from gradsieve_operator.decide import Decision, ObservedState, Pod, effective_compression, plan_to_follow
 from gradsieve_operator.decide.members import newest
-from gradsieve_operator.decide.world import timestamp
+from gradsieve_operator.decide.observed_state import timestamp
 from gradsieve_operator.status.times import written
 
 
-def groups(world: World, decision: Decision, gpu_products: Mapping[str, str]) -> list[dict[str, Any]]:
+def groups(
+    observed: ObservedState, decision: Decision, gpu_products: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """Return ``status.workerGroups``.
 
     Args:
-        world: what was seen.
+        observed: what was seen.
         decision: what was decided.
         gpu_products: node -> product of its GPUs, for nodes that have any.
     """
-    compression, _ = in_force(world)
+    compression, _ = effective_compression(observed)
     ranks_run = decision.progress.running and decision.progress.finished is None
-    mode = {"mode": plan_to_follow(world, compression, decision.progress).mode} if ranks_run else {}
+    mode = {"mode": plan_to_follow(observed, compression, decision.progress).mode} if ranks_run else {}
     return [
         {
             "name": group.name,
             "desired": group.replicas,
-            **_counts([pod for pod in world.pods if pod.group == group.name], gpu_products),
+            **_counts([pod for pod in observed.pods if pod.group == group.name], gpu_products),
             **mode,
         }
-        for group in world.job.groups
+        for group in observed.job.groups
     ]
 
 
@@ -45,16 +47,20 @@ def _counts(pods: list[Pod], gpu_products: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def plan(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[str, Any] | None:
+def plan(observed: ObservedState, decision: Decision, previous: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return ``status.plan``; None when the job leaves compression to its program."""
     before = previous.get("plan") or {}
     generation = decision.progress.plan_generation
     compression = decision.progress.compression
     if not decision.progress.plan or compression is None:
         return None
-    plan, memory = plan_to_follow(world, compression, decision.progress), decision.progress.adaptation
-    changed = before.get("lastChangeTime") if before.get("generation") == generation else written(world.now)
-    applied = before.get("appliedGeneration") if world.coordinator is None else world.coordinator.applied_plan
+    plan, memory = plan_to_follow(observed, compression, decision.progress), decision.progress.adaptation
+    changed = (
+        before.get("lastChangeTime") if before.get("generation") == generation else written(observed.now)
+    )
+    applied = (
+        before.get("appliedGeneration") if observed.coordinator is None else observed.coordinator.applied_plan
+    )
     return {
         "generation": generation,
         "appliedGeneration": applied or 0,
@@ -66,16 +72,18 @@ def plan(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[
     }
 
 
-def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> dict[str, Any] | None:
+def telemetry(
+    observed: ObservedState, decision: Decision, previous: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Return ``status.telemetry``; what it was where nothing newer is known; None before the first sample."""
     before = previous.get("telemetry")
-    coordinator = world.coordinator
+    coordinator = observed.coordinator
     if coordinator is None or not coordinator.telemetry:
         return None if before is None else dict(before)
-    sample, taken = coordinator.telemetry, coordinator.sampled_at(world.now)
+    sample, taken = coordinator.telemetry, coordinator.sampled_at(observed.now)
     last = timestamp(before.get("lastSampleTime")) if before else 0.0
     # Of one sample it is told twice how old it is, which is never quite the same.
-    soon = abs(taken - last) < world.pace.telemetry
+    soon = abs(taken - last) < observed.pace.telemetry
     if before and soon and decision.progress.finished is None:
         return dict(before)
     step, wait = float(sample["stepSeconds"]), float(sample["waitSeconds"])
@@ -98,7 +106,7 @@ def telemetry(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
     }
 
 
-def exit_code(world: World, decision: Decision, previous: Mapping[str, Any]) -> int | None:
+def exit_code(observed: ObservedState, decision: Decision, previous: Mapping[str, Any]) -> int | None:
     """Return ``status.exitCode``: what the program ended with; None for a job that did not end by itself.
 
     The coordinator ends with the program's status. It is read when the end is decided: cleaning up then ends
@@ -110,11 +118,11 @@ def exit_code(world: World, decision: Decision, previous: Mapping[str, Any]) -> 
         return 0
     if decision.ended is None:
         return previous.get("exitCode")
-    coordinator = newest(world.pods).get(contract.COORDINATOR_HOST)
+    coordinator = newest(observed.pods).get(contract.COORDINATOR_HOST)
     # 0 is no status of a job that failed: its ranks ended well, and then something else was lost.
     return (coordinator.exit_code or None) if coordinator is not None else None
 
 
-def workers_ready(world: World) -> int:
+def workers_ready(observed: ObservedState) -> int:
     """Return how many workers are ready."""
-    return sum(pod.ready and pod.alive and pod.role == contract.ROLE_WORKER for pod in world.pods)
+    return sum(pod.ready and pod.alive and pod.role == contract.ROLE_WORKER for pod in observed.pods)

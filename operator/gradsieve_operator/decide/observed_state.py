@@ -178,7 +178,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class World:
+class ObservedState:
     """Everything that a decision depends on.
 
     Attributes:

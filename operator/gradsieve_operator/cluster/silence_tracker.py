@@ -22,7 +22,7 @@ class _Silence:
     counted: float = 0.0
 
 
-class Hearing:
+class SilenceTracker:
     """Counts the calls in a row that a coordinator has left without an answer.
 
     While several coordinators are silent and none has answered lately, it is the operator that is cut off,
