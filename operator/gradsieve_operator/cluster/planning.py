@@ -97,6 +97,7 @@ class Planning:
         self._waiting = Waiting()
         self._asked = asyncio.Event()
         self._holdings = placement.Holdings()
+        self._eligibility: placement.Eligibility | None = None
         # Until when what is held is held for pods that no watch has shown yet.
         self._assumed: dict[str, float] = {}
         self._refusals = placement.Refusals()
@@ -173,10 +174,13 @@ class Planning:
             gang = self._gang(job, progress, manifests)
             if progress.started is None:
                 return self._in_line(gang)
-            found = placement.plan_queue(cluster(), [gang])[gang.key]
-            if isinstance(found, placement.Shortage):
-                return decide.Unplaceable(found.message)
-            return found.nodes
+            if self._eligibility is None:
+                self._eligibility = placement.Eligibility(cluster().nodes)
+            found = placement.plan(cluster(), gang, self._eligibility)
+            if isinstance(found, placement.Assignment):
+                return found.nodes
+            whole = placement.plan_queue(cluster(), [gang])[gang.key]
+            return decide.Unplaceable(whole.message) if isinstance(whole, placement.Shortage) else whole.nodes
 
         return decide.find_places(job, wanted, place)
 
@@ -255,7 +259,7 @@ class Planning:
         self._asked.set()
 
     def _nodes_changed(self) -> None:
-        views = self.nodes.kept.values()
+        views, self._eligibility = self.nodes.kept.values(), None
         self._states = {view.planned.name: view.state for view in views}
         found = {view.planned.name: view.planned.labels.get(_PRODUCT) for view in views}
         self._gpu_products = {name: product for name, product in found.items() if product}

@@ -7,6 +7,7 @@ dynamic resources: pods pinned against those stay unscheduled, and their nodes a
 """
 
 from gradsieve_operator.placement.cluster import Cluster, Load, Node
+from gradsieve_operator.placement.eligibility import Eligibility
 from gradsieve_operator.placement.gang import Gang
 from gradsieve_operator.placement.holdings import Holdings
 from gradsieve_operator.placement.planner import Assignment, plan, still_fits
@@ -18,6 +19,7 @@ __all__ = [
     "PATIENCE",
     "Assignment",
     "Cluster",
+    "Eligibility",
     "Gang",
     "Holdings",
     "Known",

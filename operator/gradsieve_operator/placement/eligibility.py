@@ -15,6 +15,9 @@ from gradsieve_operator.placement.selectors import matches
 GPU_PRODUCT = "nvidia.com/gpu.product"
 _NOT_HARD = "PreferNoSchedule"
 
+_MOST_KNOWN = 256
+"""Kinds of pods that are remembered, each with the names of its nodes."""
+
 
 Closed = frozenset[tuple[str, str]]
 """Key and value of the node labels at which other pods' anti-affinity keeps a pod away."""
@@ -46,9 +49,11 @@ class Eligibility:
         self._known: dict[tuple[str, tuple[str, ...], Closed], Eligible] = {}
 
     def of(self, shape: Shape, closed: Closed) -> Eligible:
-        """Return where pods of ``shape`` may be, away from ``closed``; the same object for equal pods."""
+        """Return where pods of ``shape`` may be, away from ``closed``; one object for equal pods, mostly."""
         key = (json.dumps(shape.spec, sort_keys=True), shape.gpu_products, closed)
         if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             self._known[key] = self._find(shape, closed)
         return self._known[key]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gradsieve_operator.placement.cluster import Cluster, Load
-from gradsieve_operator.placement.eligibility import obstacle
+from gradsieve_operator.placement.eligibility import Eligibility, obstacle
 from gradsieve_operator.placement.gang import Gang
 from gradsieve_operator.placement.packing import search
 from gradsieve_operator.placement.preferences import preferred
@@ -27,12 +27,13 @@ class Assignment:
     loads: tuple[Load, ...]
 
 
-def plan(cluster: Cluster, gang: Gang) -> Assignment | Shortage:
+def plan(cluster: Cluster, gang: Gang, eligibility: Eligibility | None = None) -> Assignment | Shortage:
     """Return where all pods of ``gang`` go in ``cluster`` as it is now, or why they cannot.
 
-    Equal arguments give equal results, in whatever order nodes and pods arrived.
+    Equal arguments give equal results, in whatever order nodes and pods arrived. ``eligibility`` is that of
+    its nodes, where it is known already.
     """
-    rooms = Rooms(cluster)
+    rooms = Rooms(cluster, eligibility)
     return assign(rooms, gang) or explain(rooms, gang)
 
 
