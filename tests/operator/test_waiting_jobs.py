@@ -11,6 +11,8 @@ from waiting_gangs import queues, worlds
 from worlds import GPU, cluster, gang, gpu_node, load, node, pods
 
 from gradsieve_operator import decide
+from gradsieve_operator.cluster.access import Access
+from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.planning import NodeView, Planning
 from gradsieve_operator.cluster.waiting import Waiting
 from gradsieve_operator.placement import PATIENCE, Assignment, plan, still_fits
@@ -166,6 +168,26 @@ async def test_places_that_another_job_was_promised_are_taken():
         other = replace(JOB_OF_TWO, name="other")
         planning.assume("research/other", planned_on("a", other) + planned_on("b", other))
         assert planning.places(JOB_OF_TWO, PROGRESS, WANTED).pending
+
+
+async def test_a_worker_that_a_running_job_lacks_goes_where_nodes_are_as_they_are_by_now(server):
+    lacks = decide.Wanted(("worker-0",), generation=1, attempt=1)
+    started = replace(PROGRESS, waiting_since=None, started=1.0)
+    async with Api(Access.find()) as api, asyncio.TaskGroup() as group:
+        planning = Planning(api, lambda _: None, told_of_jobs_pods=False)
+        tasks = [group.create_task(each.run()) for each in planning.reflectors()]
+        await asyncio.gather(*(each.synced.wait() for each in planning.reflectors()))
+        taken = []
+        for _ in range(3):
+            found = planning.places(JOB_OF_TWO, started, lacks).nodes
+            [place] = [node for pod, node in found.items() if "worker-0" in pod]
+            taken.append(place)
+            server.objects["v1/nodes", None, place].patch({"spec": {"unschedulable": True}})
+            await until(lambda place=place: planning.states()[place].troubles == ("cordoned",))
+        assert sorted(taken) == ["n1", "n2", "n3"]
+        assert "3 nodes are cordoned" in planning.places(JOB_OF_TWO, started, lacks).message
+        for task in tasks:
+            task.cancel()
 
 
 def planned_on(name: str, job: HorovodJob) -> list:
