@@ -28,11 +28,14 @@ async def read_secrets(api: Api, job: HorovodJob, memory: Memory) -> None:
     Raises:
         ApiError: the server did not answer.
     """
-    secrets = {}
-    for name in resources.secret_names(job):
-        found = await api.find(path("v1", "secrets", job.namespace, name))
-        if found is not None and resources.owned(found, job.uid):
-            secrets[name] = found
+    # All at once: a worker that a running job lacks waits for each of these answers.
+    names = resources.secret_names(job)
+    found = await asyncio.gather(*(api.find(path("v1", "secrets", job.namespace, name)) for name in names))
+    secrets = {
+        name: secret
+        for name, secret in zip(names, found, strict=True)
+        if secret is not None and resources.owned(secret, job.uid)
+    }
     await note_secrets(job, memory, secrets)
 
 
