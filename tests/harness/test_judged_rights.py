@@ -39,8 +39,19 @@ def folder(tmp_path) -> Path:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the tests in the folder in two processes."""
-    command = [sys.executable, "-m", "pytest", "--numprocesses=2", "--dist=loadfile", *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "xdist",
+        "--numprocesses=2",
+        "--dist=loadfile",
+        *arguments,
+    ]
+    # Other plug-ins that are installed import for longer than all of this takes.
+    plain = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, **plain, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
     )

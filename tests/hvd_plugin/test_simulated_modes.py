@@ -163,18 +163,16 @@ def test_dasp_is_compared_with_the_best_baseline_that_always_reached_the_target(
 
 def test_the_command_tunes_measures_and_compares(tmp_path):
     file = tmp_path / "modes.json"
-    call = "simulate modes --workers 4 --scenario slow4 --mode synchronous,dasp --seeds 2 --tuning-seeds 1"
-    options = ["--density", "1", "--processes", "1", "--json", str(file)]
+    call = "simulate modes --workers 4 --scenario even --mode synchronous,dasp --seeds 2 --tuning-seeds 1"
+    options = ["--horizon", "200", "--density", "1", "--processes", "1", "--json", str(file)]
     result = CliRunner().invoke(main, [*call.split(), *options])
     assert result.exit_code == 0, result.output
     content = json.loads(file.read_text())
     assert [row["mode"] for row in content["rows"]] == ["synchronous", "dasp"]
     fields = {"task", "workers", "scenario", "mode", "density", "seconds", "low", "high", "learning_rate"}
     assert set(content["rows"][0]) == fields | {"momentum", "seeds", "waiting_share", "staleness_mean"}
-    # Tuned on a single seed, a setting may not reach the target on the others.
-    reached = all(row["seconds"] for row in content["rows"])
-    assert [each["against"] for each in content["comparisons"]] == ["synchronous"] * reached
-    assert ("against synchronous" in result.output) == reached
+    assert [each["against"] for each in content["comparisons"]] == ["synchronous"]
+    assert "against synchronous" in result.output
 
 
 def test_unknown_scenarios_are_named():

@@ -37,7 +37,7 @@ def test_a_group_grows_when_the_new_pod_can_run_and_trains_until_then(reason, ba
     it = training(2, launcher={"backend": backend}, runPolicy={"backoffLimit": 0})
     it.held["worker-2"] = reason
     grow(it, 3)
-    assert all(watch(it, DAY, step=30.0))
+    assert all(watch(it, DAY, step=60.0))
     assert (it.progress.restarts, it.progress.finished) == (0, None)
     assert [hosts for _, hosts in it.rosters] == [SURVIVORS]
     said = "PodPreparing" if reason == "ContainerCreating" else "PodStuck"
@@ -52,7 +52,7 @@ def test_a_pod_that_cannot_start_is_tried_elsewhere_after_growing_pauses():
     it = training(2)
     it.held["worker-2"] = "ImagePullBackOff"
     grow(it, 3)
-    watch(it, 3600)
+    watch(it, 3600, step=5.0)
     assert 12 <= len(it.made) - 3 <= 27
     assert len([name for name in it.pods if "worker-2" in name]) <= 1
 
