@@ -133,6 +133,7 @@ def test_the_more_jobs_there_are_the_seldomer_samples_are_written_but_each_minut
 
 def test_samples_wait_while_more_jobs_are_due_than_are_looked_at():
     assert Pace().among(10, busy=True).telemetry == 120
+    assert Pace().among(10, busy=True).starting > Pace().among(10).starting
     assert Pace().among(10).telemetry == 30
 
 

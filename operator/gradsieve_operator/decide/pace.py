@@ -11,8 +11,9 @@ _ASKED_A_SECOND, _SELDOM_ASKED = 32, 30.0
 """Coordinators of jobs that train and follow nothing that is measured, that are asked in a second; each of
 them no seldomer than this."""
 
-_BUSY_SECONDS, _SETTLING_SECONDS = 120.0, 2.0
-"""From one written sample to the next while jobs wait to be looked at, and for which states settle then."""
+_BUSY_SECONDS, _SETTLING_SECONDS, _BUSY_STARTING_SECONDS = 120.0, 2.0, 1.5
+"""While jobs wait to be looked at: from one written sample to the next, for which states settle, and from one
+question whether ranks run to the next."""
 
 
 @dataclass(frozen=True)
@@ -58,4 +59,5 @@ class Pace:
         relaxed = max(self.steady, min(jobs / _ASKED_A_SECOND, _SELDOM_ASKED))
         telemetry = max(self.telemetry, seldom)
         settling = max(self.settling, _SETTLING_SECONDS if busy else 0.0)
-        return replace(self, relaxed=relaxed, telemetry=telemetry, settling=settling)
+        starting = max(self.starting, _BUSY_STARTING_SECONDS if busy else 0.0)
+        return replace(self, starting=starting, relaxed=relaxed, telemetry=telemetry, settling=settling)
