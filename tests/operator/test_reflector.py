@@ -125,7 +125,36 @@ async def test_any_word_of_the_server_counts_as_life(monkeypatch, kind):
         assert reflector.heard > before
 
 
-async def test_what_a_new_schema_fills_in_is_seen_once_the_watch_has_ended(monkeypatch):
+FILLED_IN = [page("7", item("x", "1"))], [page("9", item("x", "1", filled="in"))]
+
+
+async def labels_until(server: Server, enough) -> dict:
+    """Return the labels that are kept of a kind whose schema may change, once ``enough`` holds."""
+    reflector = Reflector(server, "/api/v1/things", lambda raw: raw["metadata"]["labels"], relist=True)
+    task = asyncio.create_task(reflector.run())
+    try:
+        await until(lambda: enough(reflector))
+    finally:
+        task.cancel()
+    return reflector.kept
+
+
+async def test_a_watch_that_ends_in_time_goes_on_where_it_was_without_a_list(monkeypatch):
+    monkeypatch.setattr("gradsieve_operator.cluster.reflector.WATCH_SECONDS", 0)
+    server = Server([*FILLED_IN], [[event("BOOKMARK", item("y", "8"))]])
+    assert await labels_until(server, lambda _: len(server.asked) == 2) == {"a/x": {}}
+    assert server.asked == ["7", "8"]
+
+
+async def test_once_in_an_hour_it_is_listed_all_the_same(monkeypatch):
+    monkeypatch.setattr("gradsieve_operator.cluster.reflector.WATCH_SECONDS", 0)
+    monkeypatch.setattr("gradsieve_operator.cluster.reflector._LISTED_SECONDS", 0)
+    server = Server([*FILLED_IN], [[]])
+    assert await labels_until(server, lambda _: len(server.asked) == 2) == {"a/x": {"filled": "in"}}
+    assert server.asked == ["7", "9"]
+
+
+async def test_what_a_new_schema_fills_in_is_seen_once_the_watch_has_ended_early(monkeypatch):
     monkeypatch.setattr("gradsieve_operator.cluster.reflector._FIRST_PAUSE", 0.01)
     server = Server([[page("7", item("x", "1"))], [page("7", item("x", "1", filled="in"))]], [[]])
     told: list[dict] = []

@@ -25,7 +25,8 @@ PAGE = 200
 read is seven times as large as what was sent."""
 
 _CALL_SECONDS = 30.0
-_WATCH_SECONDS = 300
+WATCH_SECONDS = 300
+"""After which the server ends a watch, as it is asked to."""
 _SILENCE_SECONDS = 90.0
 """A watch that brings not even a bookmark, which comes every minute, is dead."""
 
@@ -148,7 +149,7 @@ class Api:
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
-            "timeoutSeconds": str(_WATCH_SECONDS),
+            "timeoutSeconds": str(WATCH_SECONDS),
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=_SILENCE_SECONDS)
         try:

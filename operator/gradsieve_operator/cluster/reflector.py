@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from gradsieve_operator.cluster.api import Api
+from gradsieve_operator.cluster.api import WATCH_SECONDS, Api
 from gradsieve_operator.cluster.store import Store, key_of
 from gradsieve_operator.errors import ApiError
 
 Kept = TypeVar("Kept")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_LISTED_SECONDS = 3600.0
+"""A schema that changes in the moment between two watches is noticed after so long."""
 _log = logging.getLogger(__name__)
 
 
@@ -29,8 +31,8 @@ class Reflector(Generic[Kept]):
         note: called with the key and what is kept of an object, whenever that has changed.
         told: called with each object that the first list did not show as it is now, or was when it went.
         recovered: called when what had broken off goes on.
-        relist: list again whenever a watch has ended, as it does when the kind gets another schema: there is
-            no event of what that fills in.
+        relist: list again whenever a watch has ended before its time, as it does when the kind gets another
+            schema: there is no event of what that fills in.
         metadata_only: ask for nothing else of the objects.
         query: selectors.
 
@@ -62,7 +64,7 @@ class Reflector(Generic[Kept]):
         self._api, self._where, self._keep, self._query = api, where, keep, query
         self._changed, self._told, self._recovered = changed, told, recovered
         self._relist, self._metadata_only = relist, metadata_only
-        self._version = ""
+        self._version, self._listed = "", 0.0
 
     @property
     def kept(self) -> dict[str, Kept]:
@@ -77,6 +79,7 @@ class Reflector(Generic[Kept]):
         """
         found: set[str] = set()
         version, news, first = "0", [], not self.synced.is_set()
+        began = time.monotonic()
         pages = self._api.pages(self._where, metadata_only=self._metadata_only, **self._query)
         async for page in pages:
             version = page["metadata"]["resourceVersion"]
@@ -86,7 +89,7 @@ class Reflector(Generic[Kept]):
                 news += [] if kept is None else [kept]
             self.heard = time.monotonic()
         news += self.store.sweep(found, int(version))
-        self._version = version
+        self._version, self._listed = version, began
         self.synced.set()
         self._changed()
         for kept in () if first else news:
@@ -100,6 +103,7 @@ class Reflector(Generic[Kept]):
             try:
                 if not self._version:
                     await self.load()
+                began = time.monotonic()
                 events = self._api.watch(
                     self._where,
                     self._version,
@@ -110,9 +114,12 @@ class Reflector(Generic[Kept]):
                 async for event in events:
                     self._version = self._take(event)
                     pause = _FIRST_PAUSE
-                # The server ends a watch after a while; one that ends at once must not become a storm.
-                await asyncio.sleep(_FIRST_PAUSE)
-                self._version = "" if self._relist else self._version
+                now = time.monotonic()
+                early, old = now - began < WATCH_SECONDS, now - self._listed >= _LISTED_SECONDS
+                if early:  # and again and again, perhaps, which must not become a storm
+                    await asyncio.sleep(_FIRST_PAUSE)
+                if self._relist and (early or old):
+                    self._version = ""
             except ApiError as error:
                 self.broken = True
                 if error.status == 410 or self._relist:
