@@ -116,9 +116,7 @@ class PathChoice:
         """Go back when the trial is over; or to the faster one, if these paths are no longer alike."""
         times = predicted[self.path] / predicted[self._usual]
         if times < 1 / _CHANGED:
-            self._tried_at[self._usual] = self._steps
-            self._usual = self.path
-            self._surplus.change(self.path)
+            self._make_usual(self.path)
         elif times > _CHANGED:
             self._surplus.change(self._usual)
             self._take(self._usual)
@@ -134,10 +132,13 @@ class PathChoice:
         return path in self._tried_at and self._steps - self._tried_at[path] < wait
 
     def _change(self, path: str) -> None:
+        self._make_usual(path)
+        self._take(path)
+
+    def _make_usual(self, path: str) -> None:
         self._tried_at[self._usual] = self._steps  # it was measured until now
         self._surplus.change(path)
         self._usual = path
-        self._take(path)
 
     def _take(self, path: str) -> None:
         self.path, self._times = path, 0
