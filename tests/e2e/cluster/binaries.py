@@ -10,10 +10,12 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from cluster.cache import built_once, digest, file_parts
 from cluster.errors import ClusterError
+from cluster.mended import MISTAKES, mend
 
 MODULES = Path(__file__).with_name("go")
 # Module -> what `go build` is given. `tool` stands for all tools that the module's go.mod names.
@@ -55,7 +57,8 @@ def program(name: str, *, oldest: bool = False) -> Path:
     module = _OLDEST if oldest else "kubernetes" if name in _KUBERNETES else name
     folder = MODULES / module
     sources = [path for pattern in ("go.mod", "go.sum", "*.go") for path in folder.glob(pattern)]
-    key = digest([*file_parts(folder, sources), *_command(Path(), module)])
+    mended = MISTAKES[module].parts() if module in MISTAKES else []
+    key = digest([*file_parts(folder, sources), *_command(Path(), module), *mended])
     return built_once(module, key, lambda output: _compile(output, module)) / name
 
 
@@ -71,14 +74,19 @@ def _compile(output: Path, module: str) -> None:
     print(f"cluster: compiling {module}", file=sys.stderr, flush=True)
     environment = {**os.environ, "GOFLAGS": ""} | ({"CGO_ENABLED": "0"} if module in _STATIC else {})
     command = _command(output, module)
-    done = subprocess.run(
-        command,
-        cwd=MODULES / module,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_BUILD_SECONDS,
-    )
+    with tempfile.TemporaryDirectory() as scratch:
+        if module in MISTAKES:
+            modfile = mend(MISTAKES[module], MODULES / module, Path(scratch))
+            # The flag comes before what is to be built.
+            command.insert(2, f"-modfile={modfile}")
+        done = subprocess.run(
+            command,
+            cwd=MODULES / module,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS,
+        )
     if done.returncode != 0:
         raise ClusterError(f"{' '.join(command)} in {MODULES / module}:\n{done.stderr[-4000:]}")
 
