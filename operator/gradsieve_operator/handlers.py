@@ -6,9 +6,11 @@ import os
 import sys
 from typing import Any
 
+import aiohttp
 import kopf
 
 from gradsieve_operator import transitions
+from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.operator import Operator
 from gradsieve_operator.cluster.options import Options
 
@@ -16,6 +18,15 @@ _REQUEST_SECONDS = 30.0
 
 _OPTIONS = Options.read(os.environ)
 operator = Operator(_OPTIONS)
+
+
+@kopf.on.login()
+async def login(**_: Any) -> kopf.AiohttpSession:
+    """Have kopf reach the API server as the operator does: by itself it refuses clusters that are well."""
+    access = Access.find()
+    connector = aiohttp.TCPConnector(ssl=access.tls or True)
+    session = aiohttp.ClientSession(connector=connector, headers=access.headers())
+    return kopf.AiohttpSession(server=access.url, aiohttp_session=session)
 
 
 # kopf would try again for ever, in a process that looks alive; one that ends is started anew by its kubelet.
