@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from virtual_cluster import Crash, VirtualCluster
 
+from gradsieve_operator.decide import Record
+
 WORKER_1 = {"digits-worker-1-1", "digits-worker-1-2"}
 
 
@@ -359,6 +361,20 @@ class TestSuspension:
         it.settle()
         assert (it.progress.succeeded, it.progress.restarts) == (True, 0)
         assert it.made[3:] == ["digits-coordinator-2", "digits-worker-0-2", "digits-worker-1-2"]
+
+    def test_a_suspended_job_is_recorded_before_its_pods_are_deleted_and_not_for_each_that_goes(self):
+        it = cluster(length=30)
+        run_until(it, training)
+        it.body["spec"]["suspend"] = True
+        before = len(it.said)
+        run_until(it, lambda it: not it.pods)
+        for _ in range(3):
+            it.tick()
+            it.operate()
+        said = [Record() in each.actions for each in it.said[before:] if each.admitted.reason == "Suspended"]
+        assert len(said) > 1
+        assert said.count(True) == 1
+        assert said[0]
 
     def test_a_suspended_job_leaves_nothing_on_a_lost_node(self):
         it = cluster(length=30)

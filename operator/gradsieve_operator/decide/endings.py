@@ -51,7 +51,8 @@ def suspended(observed: ObservedState) -> Decision:
     """End the ranks and delete all pods; the next start is a new one, by the compression asked for then."""
     doomed = _removable(observed)
     progress = replace(forget_start(observed), compression=None, adaptation=None)
-    actions: tuple[Action, ...] = (Record(), *(delete(pod, observed) for pod in doomed))
+    # While pods go nothing depends on what is recorded: each that has gone is no write of its own.
+    actions: tuple[Action, ...] = (Record(), *(delete(pod, observed) for pod in doomed)) if doomed else ()
     if any(pod.alive for pod in doomed) and observed.coordinator is not None:
         actions = (Stop("suspended"), *actions)
     return Decision(actions, progress, admitted=Reason("Suspended", "spec.suspend is true"))
