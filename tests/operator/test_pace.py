@@ -90,6 +90,7 @@ def test_a_job_that_adapts_or_that_misses_somebody_is_asked_as_often_among_many(
 
 def test_who_has_coordinators_asked_less_often_than_that_has_his_will():
     assert PACE.among(5000).relaxed == 30
+    assert PACE.among(5000, busy=True).relaxed == PACE.among(1, busy=True).relaxed == 60
     assert d.Pace(steady=60.0).among(5000).relaxed == 60
     assert d.Pace(steady=5.0).among(1).relaxed == 5
 

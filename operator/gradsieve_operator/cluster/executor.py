@@ -82,6 +82,8 @@ class Executor:
         ]
         makes = any(isinstance(each, Create | IssueCertificates | RenewCertificates) for each in actions)
         memory.refused = memory.objection = ""
+        if actions:
+            memory.heard = None
         if self._planning is not None and pods:
             # Before anything is awaited: no other job may plan with the same places.
             self._planning.assume(f"{job.namespace}/{job.name}", pods)

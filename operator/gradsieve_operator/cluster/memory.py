@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass, field
 
+from gradsieve_operator.cluster.heard import Heard
 from gradsieve_operator.cluster.last_seen import LastSeen
 from gradsieve_operator.cluster.tls import JobContext
 from gradsieve_operator.decide import Progress
@@ -53,6 +54,7 @@ class Memory:
         troubled_since: when the operator began to fail to work on the job, of the monotonic clock; None when
             it does not.
         last_seen: its pods, those that are gone among them.
+        heard: what its coordinator last said; None once anything was done that may have changed that.
     """
 
     version: str = ""
@@ -73,6 +75,7 @@ class Memory:
     failing_since: float | None = None
     troubled_since: float | None = None
     last_seen: LastSeen = field(default_factory=LastSeen)
+    heard: Heard | None = None
 
     @property
     def secrets_age(self) -> float:

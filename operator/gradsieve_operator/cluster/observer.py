@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from gradsieve_operator.cluster.api import Api
 from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.calls import Calls
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorSilent
+from gradsieve_operator.cluster.heard import Heard
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.secrets import (
@@ -110,15 +112,19 @@ class Observer:
         quiet = progress.running and seen and memory.unwritten is None
         coordinator = self._coordinator(job, leader, memory, quiet=quiet)
         nodes = self._planning.states() if self._planning is not None else None
-        known = certificates_delivered(job, memory, now)
-        answer, silence, unanswered = await self._ask(leader, coordinator, nodes, known=known)
-        if silence and memory.secrets_age >= PROVEN_SECONDS:
-            # Its certificate may be damaged, or ours.
-            memory.secrets_read_at = None
         try:
             compression, steering, unresolved = self._resolved(job, progress)
         except SpecError as error:
             compression, steering, unresolved, invalid = None, Steering(), "", str(error)
+        # A change of the spec does not wait for news of ranks that were well a moment ago.
+        asked = progress.running and not seen and not steering.adaptation.enabled
+        answer, silence, unanswered = self._heard(leader, memory) if asked else None, 0.0, 0.0
+        if answer is None:
+            known = certificates_delivered(job, memory, now)
+            answer, silence, unanswered = await self._ask(leader, coordinator, nodes, memory, known=known)
+        if silence and memory.secrets_age >= PROVEN_SECONDS:
+            # Its certificate may be damaged, or ours.
+            memory.secrets_read_at = None
         if self._planning is None and job.scheduling.planned:
             invalid = invalid or _NOT_PLANNED
         observed = ObservedState(
@@ -188,10 +194,12 @@ class Observer:
         leader: Pod | None,
         coordinator: Coordinator | None,
         nodes: Mapping[str, Node] | None,
+        memory: Memory,
         *,
         known: bool,
     ) -> tuple[CoordinatorStatus | None, float, float]:
         """Return what the coordinator says, and its silence; see `ObservedState`."""
+        memory.heard = None
         if leader is None or coordinator is None:
             return None, 0.0, 0.0
         try:
@@ -204,7 +212,15 @@ class Observer:
             silent = isinstance(error, CoordinatorSilent) and known
             return None, *self._silences.missed(leader.uid, could_answer=runs and silent)
         self._silences.answered(leader.uid)
+        memory.heard = Heard(leader.uid, status, time.monotonic())
         return status, 0.0, 0.0
+
+    def _heard(self, leader: Pod | None, memory: Memory) -> CoordinatorStatus | None:
+        """Return what the coordinator said a moment ago, None if it is to be asked."""
+        heard, now = memory.heard, time.monotonic()
+        if leader is None or heard is None or self._silences.silent(leader.uid):
+            return None
+        return heard.by(now) if heard.will_do(leader, now) else None
 
     def _resolved(self, job: HorovodJob, progress: Progress) -> tuple[Compression | None, Steering, str]:
         """Return what the job asks for, or why that cannot be told of a job that has something to go by."""

@@ -23,10 +23,10 @@ from gradsieve_operator.spec import HorovodJob
 
 _PRODUCT = "nvidia.com/gpu.product"
 
-_BURST_SECONDS, _LONGEST_BURST = 0.1, 0.5
+_BURST_SECONDS, _LONGEST_BURST = 0.1, 1.0
 """Changes that come within it are planned for together."""
 
-_LEISURE = 2.0
+_LEISURE = 4.0
 """In large clusters, those that come within so many times as the last pass took, up to `_LONGEST_BURST`: of
 changes that never end, a pass for each few would take a quarter of a processor."""
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 _WRITTEN_A_SECOND, _SELDOM = 16, 60.0
 """Samples of all jobs that are written in a second; no seldomer than this, as older ones are called stale."""
 
-_ASKED_A_SECOND, _SELDOM_ASKED = 32, 30.0
+_ASKED_A_SECOND, _SELDOM_ASKED, _BUSY_ASKED = 32, 30.0, 60.0
 """Coordinators of jobs that train and follow nothing that is measured, that are asked in a second; each of
-them no seldomer than this."""
+them no seldomer than this, and than that while jobs wait to be looked at."""
 
 _BUSY_SECONDS, _SETTLING_SECONDS, _BUSY_STARTING_SECONDS = 120.0, 2.0, 1.5
 """While jobs wait to be looked at: from one written sample to the next, for which states settle, and from one
@@ -56,7 +56,7 @@ class Pace:
             busy: whether more of them are due than are looked at.
         """
         seldom = _BUSY_SECONDS if busy else min(jobs / _WRITTEN_A_SECOND, _SELDOM)
-        relaxed = max(self.steady, min(jobs / _ASKED_A_SECOND, _SELDOM_ASKED))
+        relaxed = max(self.steady, _BUSY_ASKED if busy else min(jobs / _ASKED_A_SECOND, _SELDOM_ASKED))
         telemetry = max(self.telemetry, seldom)
         settling = max(self.settling, _SETTLING_SECONDS if busy else 0.0)
         starting = max(self.starting, _BUSY_STARTING_SECONDS if busy else 0.0)

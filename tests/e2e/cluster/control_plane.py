@@ -28,6 +28,10 @@ _BATCHED = ("--endpoint-updates-batch-period=1s", "--endpointslice-updates-batch
 """As in clusters of many pods. Without, a fifth of all requests were for endpoints, once for each pod of a
 gang; and no name is looked up where nodes are simulated."""
 
+_UNCHECKED = ("--feature-gates=DetectCacheInconsistency=false",)
+"""Every five minutes the API server reads all that there is once more, to see whether its caches are right:
+with ten thousand pods and a thousand jobs that takes two processors for some ten seconds."""
+
 # A node is lost after this long without a heartbeat; kubelets send one every two seconds (node.py).
 NODE_GRACE_SECONDS = 15
 
@@ -154,6 +158,7 @@ class ControlPlane:
             "--kubelet-preferred-address-types=InternalIP",  # nodes' names are in no DNS
             f"--cert-dir={state / 'apiserver'}",
             *self._auditing(),
+            *(_UNCHECKED if self._simulated and not self._oldest else ()),
             environment=_GARBAGE_OF_THOUSANDS if self._simulated else _GARBAGE,
         )
 
