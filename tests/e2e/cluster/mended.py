@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -61,13 +63,17 @@ def mend(mistake: Mistake, folder: Path, scratch: Path) -> Path:
         ClusterError: the module cannot be downloaded, or the mistake is not in it: it may be mended already.
     """
     found = subprocess.run(
-        ["go", "list", "-m", "-f", "{{.Dir}}", mistake.module], cwd=folder, capture_output=True, text=True
+        ["go", "mod", "download", "-json", mistake.module],
+        cwd=folder,
+        env={**os.environ, "GOFLAGS": ""},
+        capture_output=True,
+        text=True,
     )
-    if found.returncode != 0 or not found.stdout.strip():
-        raise ClusterError(f"{mistake.module} is not there: {found.stderr[-1000:]}")
+    if found.returncode != 0:
+        raise ClusterError(f"{mistake.module} is not there: {(found.stdout + found.stderr)[-1000:]}")
     copy = scratch / "module"
     # The module cache is write-protected, and so would be its copy.
-    shutil.copytree(found.stdout.strip(), copy, copy_function=shutil.copyfile)
+    shutil.copytree(json.loads(found.stdout)["Dir"], copy, copy_function=shutil.copyfile)
     file = copy / mistake.file
     content = file.read_text()
     if content.count(mistake.wrong) != 1:
