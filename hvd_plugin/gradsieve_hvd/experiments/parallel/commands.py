@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.experiments import options
 from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.jobs import Results, measure_on_ranks
 from gradsieve_hvd.experiments.peers.plan import Row
@@ -55,33 +55,19 @@ _PLAIN_WIDTH = 150  # of a log file
     type=click.FloatRange(0.1),
     help="From one judgement of the weights to the next.",
 )
-@click.option(
-    "--density",
-    default=0.01,
-    show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Of gradients; 1 sends them whole. local has its own.",
-)
+@options.density(help="Of gradients; 1 sends them whole. local has its own.")
 @click.option(
     "--server-ranks",
     help="Those that keep weights in modes with a parameter server, separated by commas.  [default: all]",
 )
-@click.option("--seeds", default=1, show_default=True, type=click.IntRange(1))
-@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option(
-    "--rates",
-    "rates_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@options.seeds(default=1)
+@options.first_seed()
+@options.rates(
     help='JSON by mode, {"asp": {"learning_rate": 0.5, "momentum": 0}}; of a list each is trained. Else the '
     "task's, for all modes.",
 )
-@click.option("--timeout", type=float, metavar="SECONDS", help="End ranks that take longer; with status 1.")
-@click.option(
-    "--json",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write all figures here. What it holds already is not measured again.",
-)
+@options.timeout()
+@options.json_kept()
 def bench_modes(
     task: str, ranks: int, slow: str, link: str, modes: str, until: float, seconds: float,
     judge_seconds: float, density: float, server_ranks: str | None, seeds: int, first_seed: int,
@@ -113,8 +99,7 @@ def bench_modes(
         plan = replace(plan, trainings=missing)
         measure_on_ranks(worker.__name__, plan, ranks, timeout, results, stragglers)
     rows = _measured_at(where, results.rows)
-    console = Console()
-    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(modes_table(rows))
+    options.console(_PLAIN_WIDTH).print(modes_table(rows))
     for row in rows:
         if row["mode"] == ALONE:
             click.echo(calibration(row))

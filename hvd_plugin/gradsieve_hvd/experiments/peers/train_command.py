@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.experiments import options as common
 from gradsieve_hvd.experiments.tasks import TASKS
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 
@@ -37,12 +38,9 @@ from .tables import a_a_differences, measured_alike, on_links_table, train_table
 @click.option("--evaluate-steps", default=5, show_default=True, type=click.IntRange(1))
 @options.contenders()
 @options.density()
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option(
-    "--rates",
-    "rates_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@common.seeds()
+@common.first_seed()
+@common.rates(
     help='JSON with learning rates by contender, {"ddp": 0.1}; of a list each is trained. Else the '
     "optimizer's usual one.",
 )
@@ -52,8 +50,8 @@ from .tables import a_a_differences, measured_alike, on_links_table, train_table
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file of gradsieve bench exchange: also say how long it would have taken on its links.",
 )
-@options.timeout()
-@options.json()
+@common.timeout()
+@common.json_kept()
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the metric over seconds.")
 def bench_train(
     task: str, optimizer: str, link: str, ranks: int, until: str, max_steps: int, evaluate_steps: int,
