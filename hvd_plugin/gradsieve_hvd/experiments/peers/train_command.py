@@ -17,6 +17,7 @@ from . import options, train_worker
 from .contenders import base_name, steps_together
 from .jobs import Results, measure_on_ranks
 from .on_links import add_links, links_known
+from .optimizers import usual_rate
 from .plan import Row, Training, TrainPlan
 from .reaching import Target
 from .tables import a_a_differences, measured_alike, on_links_table, train_table
@@ -52,7 +53,11 @@ from .tables import a_a_differences, measured_alike, on_links_table, train_table
 )
 @common.timeout()
 @common.json_kept()
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the metric over seconds.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the metric over seconds, with --step-times over those on its links, too.",
+)
 def bench_train(
     task: str, optimizer: str, link: str, ranks: int, until: str, max_steps: int, evaluate_steps: int,
     contenders: str | None, density: float, seeds: int, first_seed: int, rates_file: Path | None,
@@ -66,12 +71,13 @@ def bench_train(
     results, rate = Results(file), format_rate(parse_rate(link))
     rates = json.loads(rates_file.read_text()) if rates_file is not None else {}
     names, target = options.names_of(contenders, optimizer), Target.parse(until)
+    usual = usual_rate(optimizer, TASKS[task]())
     _require_common_weights(names, evaluate_steps)
     trainings = [
         (name, seed, learning_rate)
         for seed in range(first_seed, first_seed + seeds)
         for name in sorted(names, key=lambda name: name != target.contender)
-        for learning_rate in _rates_of(rates, name)
+        for learning_rate in _rates_of(rates, name, usual)
     ]
     _require_one_target(target, trainings, seeds, evaluate_steps)
     known = measured_alike(results.rows).get((rate, ranks, optimizer), [])
@@ -95,21 +101,17 @@ def bench_train(
     if plot is not None:
         from .plots import plot_training
 
-        plot_training(results.rows, f"{task}, {ranks} ranks, {rate} each", plot)
+        rows = measured_alike(results.rows)[rate, ranks, optimizer]
+        plot_training(rows, f"{task}, {ranks} ranks, {rate} each", plot)
 
 
-def _rates_of(rates: dict[str, float | list[float]], name: str) -> list[float | None]:
-    chosen = rates.get(name, rates.get(base_name(name)))
+def _rates_of(rates: dict[str, float | list[float]], name: str, usual: float) -> list[float]:
+    chosen = rates.get(name, rates.get(base_name(name), usual))
     return [*chosen] if isinstance(chosen, list) else [chosen]
 
 
 def _has_row(training: Training, rows: Iterable[Row]) -> bool:
-    """Whether there is a row of a training; without a rate of its own, at any rate."""
-    name, seed, rate = training
-    return any(
-        (row["contender"], row["seed"]) == (name, seed) and rate in (None, row["learning_rate"])
-        for row in rows
-    )
+    return any((row["contender"], row["seed"], row["learning_rate"]) == training for row in rows)
 
 
 def _require_common_weights(names: Iterable[str], evaluate_steps: int) -> None:

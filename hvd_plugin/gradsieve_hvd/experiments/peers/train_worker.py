@@ -38,7 +38,7 @@ class _Training:
         name, seed, rate = training
         model = self._task.model(seed)
         plain = plain_optimizer(self._plan.optimizer, self._task, model)
-        learning_rate = set_rate(plain, rate)
+        set_rate(plain, rate)
         contender = make(name, model, plain, self._plan.density)
         rising = self._task.metric == "accuracy"
         while not self._has_reached(target, rising=rising) and len(self._step_seconds) < most_steps:
@@ -54,7 +54,7 @@ class _Training:
             self.curve.append((len(self._step_seconds), sum(self._step_seconds), value))
         contender.finish()
         until = self.curve[-1][-1] if target is None else target
-        return self._row(name, seed, learning_rate, until, first_at(self.curve, until, rising=rising))
+        return self._row(name, seed, rate, until, first_at(self.curve, until, rising=rising))
 
     def _has_reached(self, target: float | None, *, rising: bool) -> bool:
         return target is not None and first_at(self.curve, target, rising=rising) is not None
