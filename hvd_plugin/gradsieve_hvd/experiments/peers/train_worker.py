@@ -93,11 +93,10 @@ class _Training:
         }
 
 
-def set_rate(plain: Optimizer, rate: float | None) -> float:
-    """Set a learning rate, if there is one, and return the one in force."""
-    for group in plain.param_groups if rate is not None else ():
+def set_rate(plain: Optimizer, rate: float) -> None:
+    """Set the learning rate of all parameters."""
+    for group in plain.param_groups:
         group["lr"] = rate
-    return float(plain.param_groups[0]["lr"])
 
 
 def main() -> None:
