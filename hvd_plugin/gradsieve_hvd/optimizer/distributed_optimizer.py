@@ -88,7 +88,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             updates when the mode says; see `gradsieve_hvd.optimizer.served.methods.ServedMethods`.
         mode_settings: of the mode. "local": see `gradsieve_hvd.optimizer.local.local`; "auto":
             `gradsieve_hvd.optimizer.auto_mode.auto`. Modes with a parameter
-            server: ``server_ranks``, see `gradsieve_hvd.optimizer.served.mode.served`.
+            server: see `gradsieve_hvd.optimizer.served.mode.served`.
 
     Raises:
         ConfigurationError: a setting is not allowed, parameters are not named, the optimizer steps with a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -37,7 +38,9 @@ from .letters import (
 )
 from .node_table import Mode, NodeTable, take_turn
 from .ranges import Pairs
-from .sample_ledger import SampleLedger
+from .sample_ledger import SampleLedger, Speed
+
+_log = logging.getLogger("gradsieve.server")
 
 Outgoing = list[tuple[Sequence[int], Letter]]
 """Letters with the ranks that they go to, in the order in which they are posted."""
@@ -96,11 +99,12 @@ class DecisionMaker:
             case Push():
                 self._hyperparameters = letter.hyperparameters or self._hyperparameters
                 self._samples[letter.number] = letter.samples
-                if letter.dealt:
-                    self._ledger.pushed(rank, letter.number)
                 self.pushes[rank] += 1
-                self.computing[rank] += letter.seconds
-                pushed = Pushed(now, letter.number, rank, letter.version, letter.samples, letter.seconds)
+                self.computing[rank] += letter.seconds + letter.encoding_seconds
+                share, following = self._ledger.pushed(rank, letter.number) if letter.dealt else (None, None)
+                pushed = Pushed(
+                    now, letter.number, rank, letter.version, letter.samples, letter.seconds, share, following
+                )
                 return self._turn(pushed)
             case AskBatch():
                 return [([rank], self._dealt(rank, letter))]
@@ -122,6 +126,7 @@ class DecisionMaker:
     def _turn(self, event: Event) -> Outgoing:
         pending = dict(self._table.pending)
         bases = [node.version for node in self._table.nodes]
+        shares = [node.share for node in self._table.nodes]
         if isinstance(event, Pushed):
             pending[event.number] = event
         version = self._table.version
@@ -146,6 +151,8 @@ class DecisionMaker:
                     answers.append(([rank], self._answer(None, self._table.nodes[rank].share)))
                 case WakeAt(time):
                     self.wake_at = time
+        if (now := [node.share for node in self._table.nodes]) != shares:
+            _log.info("the ranks' batches follow their speeds: %s", ", ".join(f"{each:.2f}" for each in now))
         if fresh:
             orders.append(Send(tuple(fresh), tuple(bases[rank] for rank in fresh)))
         return [*([(self._shards, _orders(orders))] if orders else []), *answers]
@@ -157,8 +164,8 @@ class DecisionMaker:
             self._ledger.decided(each.number)
 
     def _dealt(self, rank: int, asked: AskBatch) -> Dealt:
-        seconds = [node.iteration_seconds for node in self._table.nodes]
-        places = self._ledger.deal(rank, asked.iteration, asked.turn, asked.epoch, asked.data, seconds)
+        speeds = [Speed(node.share, node.nominal_seconds) for node in self._table.nodes]
+        places = self._ledger.deal(rank, asked.iteration, asked.turn, asked.epoch, asked.data, speeds)
         return Dealt(iteration=asked.iteration, places=places)
 
     def _answer(self, version: int | None, share: float, epochs: Sequence[tuple[int, Pairs]] = ()) -> Answer:

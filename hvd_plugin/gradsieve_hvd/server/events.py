@@ -21,7 +21,9 @@ class Pushed:
     """A worker's gradient of one batch has arrived; it waits for an answer.
 
     number: identifies the push. version: of the weights that the gradient was computed at. samples: in the
-    batch. seconds: spent on computing it, without waiting and without the network.
+    batch. seconds: spent on computing it, without waiting and without the network. share, next_share: of this
+    batch and of the one after it, in nominal batches, where they were dealt; None for what the worker's last
+    `Reply` said.
     """
 
     now: float
@@ -30,6 +32,8 @@ class Pushed:
     version: int
     samples: int
     seconds: float
+    share: float | None = None
+    next_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,8 @@ class Discard:
 class Reply:
     """Send a waiting worker the newest weights; it computes its next batch with them.
 
-    share: size of that batch in nominal batches. extra: iterations that it may begin afterwards without being
-    held to the bound on clock leads (DSSP).
+    share: size in nominal batches of what it is dealt from now on: of that batch, unless it has that already.
+    extra: iterations that it may begin afterwards without being held to the bound on clock leads (DSSP).
     """
 
     rank: int

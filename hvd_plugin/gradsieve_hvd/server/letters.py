@@ -46,14 +46,16 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push(Letter):
-    """See `gradsieve_hvd.server.events.Pushed`. hyperparameters: of the sender's optimizer now, from rank 0;
-    empty from others. dealt: whether its batch is the next one that the sender was dealt.
+    """See `gradsieve_hvd.server.events.Pushed`. encoding_seconds: what went into selecting and encoding,
+    beside ``seconds``. hyperparameters: of the sender's optimizer now, from rank 0; empty from others. dealt:
+    whether its batch is the next one that the sender was dealt.
     """
 
     number: int
     version: int
     samples: int
     seconds: float
+    encoding_seconds: float = 0.0
     hyperparameters: Hyperparameters = field(default_factory=list)
     dealt: bool = False
 
@@ -76,10 +78,10 @@ class Orders(Letter):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(Letter):
     """A worker may go on. version: of the weights that come from the shards; None if it keeps what it has.
-    share: size of its next batch in nominal batches. samples: behind this version, of all ranks. staleness:
-    releases that an applied gradient had missed, the mean of all so far. leave: whether the worker is to
-    leave now, as all others are. epochs: what of them this version has used, to one that has asked for
-    weights.
+    share: size in nominal batches of what it is dealt from now on. samples: behind this version, of all
+    ranks. staleness: releases that an applied gradient had missed, the mean of all so far. leave: whether the
+    worker is to leave now, as all others are. epochs: what of them this version has used, to one that has
+    asked for weights.
     """
 
     version: int | None

@@ -35,9 +35,10 @@ class Node:
     """One worker.
 
     version: of the weights that it has. clock: its pushes so far. began: when it was told to compute what it
-    computes now. share: of its batch, in nominal batches. pushed_at: version of its last push, -1 before.
-    extra: see `Reply`. push_time, push_interval: time of its last push, and since the one before (DSSP's A
-    and I).
+    computes now. share: of the batches that it is dealt from now on, in nominal batches. dealt_share: of the
+    one that it computes now or next, if that was dealt before; None if it is of ``share``. pushed_at: version
+    of its last push, -1 before. extra: see `Reply`. push_time, push_interval: time of its last push, and
+    since the one before (DSSP's A and I).
     """
 
     rank: int
@@ -46,6 +47,7 @@ class Node:
     clock: int = 0
     began: float = 0.0
     share: float = 1.0
+    dealt_share: float | None = None
     pushed_at: int = -1
     extra: int = 0
     push_time: float = 0.0
@@ -55,8 +57,14 @@ class Node:
 
     @property
     def iteration_seconds(self) -> float | None:
-        """T_i: lower median of the last 7 iterations, at the present share; None before the first."""
-        return lower_median(self._recent()) * self.share if self._turnarounds else None
+        """T_i: lower median of the last 7 iterations, for the present batch; None before the first."""
+        known = self.nominal_seconds
+        return None if known is None else known * self._present_share
+
+    @property
+    def nominal_seconds(self) -> float | None:
+        """The same for a nominal batch."""
+        return lower_median(self._recent()) if self._turnarounds else None
 
     @property
     def scatter(self) -> float:
@@ -72,18 +80,24 @@ class Node:
 
     def iterations_above(self, seconds: float) -> tuple[int, int]:
         """Return how many of the remembered iterations took longer, and how many are remembered."""
-        per_batch = seconds / self.share
+        per_batch = seconds / self._present_share
         return sum(each > per_batch for each in self._turnarounds), len(self._turnarounds)
 
     def record_push(self, push: Pushed) -> None:
         """Take note of a finished iteration."""
-        self._turnarounds.append((push.now - self.began) / self.share)
+        share = self._present_share if push.share is None else push.share
+        self._turnarounds.append((push.now - self.began) / share)
+        self.dealt_share = push.next_share
         self._speeds.append(push.samples / push.seconds)
         self.phase = Phase.WAITING
         self.clock += 1
         self.pushed_at = push.version
         self.push_interval = push.now - self.push_time
         self.push_time = push.now
+
+    @property
+    def _present_share(self) -> float:
+        return self.share if self.dealt_share is None else self.dealt_share
 
     def _recent(self) -> list[float]:
         return list(self._turnarounds)[-_RECENT:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -10,11 +11,24 @@ from typing import Any
 
 from gradsieve.errors import PayloadError, RankMismatch
 
-from .ranges import Pairs, Ranges
+from .ranges import Pairs, Ranges, count
+
+_log = logging.getLogger("gradsieve.server")
 
 Data = Mapping[str, Any]
 """What is dealt, the same on all ranks: ``samples`` of the data set, ``batch_size``, ``resume`` (epochs of a
 checkpoint, and their places that were used then), and what else the order depends on. JSON-able."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a rank is dealt, and how fast it uses that.
+
+    share: of its next batch, in nominal batches. seconds: that a nominal batch takes it; None if unknown.
+    """
+
+    share: float = 1.0
+    seconds: float | None = None
 
 
 @dataclass(slots=True)
@@ -32,7 +46,8 @@ class _Epoch:
 class SampleLedger:
     """Deals an epoch's samples to whoever asks, on rank 0, for all ranks.
 
-    1. A batch is of the places that come next in the epoch's order; those that have come back come first.
+    1. A batch is of the places that come next in the epoch's order; those that have come back come first. It
+       is as large as the rank's share says when it is dealt, and one sample at least.
     2. What a rank was dealt it has until it pushes it, in that order. What it has not pushed when it begins
        its loader again, or leaves, comes back.
     3. A rank is told that the epoch has ended when nothing is left; or, near the end, when the others, at
@@ -65,12 +80,11 @@ class SampleLedger:
         turn: int,
         epoch: int,
         data: Data,
-        seconds: Sequence[float | None],
+        speeds: Sequence[Speed],
     ) -> Pairs:
         """Return a rank's next batch; nothing if the epoch has ended for it.
 
-        iteration: of its loader, from 1. turn, epoch: which it wants a batch of. seconds: of every rank's
-        iterations, where they are known.
+        iteration: of its loader, from 1. turn, epoch: which it wants a batch of. speeds: of every rank.
 
         Raises:
             RankMismatch: its data, or its order of epochs, are not those of the others.
@@ -84,10 +98,10 @@ class SampleLedger:
             self._take_back(rank)
         present = self._epoch(rank, turn, epoch)
         present.taking.add(rank)
-        if not present.rest or self._others_are_sooner(rank, present, seconds):
+        if not present.rest or self._others_are_sooner(rank, present, speeds):
             present.taking.discard(rank)
             return ()
-        places = present.rest.take(data["batch_size"])
+        places = present.rest.take(max(round(data["batch_size"] * speeds[rank].share), 1))
         self._held[rank].append((turn, places))
         return places
 
@@ -102,15 +116,18 @@ class SampleLedger:
         everyone = set(range(len(self._held)))
         self._epochs[0] = _Epoch(epoch, taken.without(samples), Ranges(used), everyone)
 
-    def pushed(self, rank: int, number: int) -> None:
-        """A rank has pushed the first of the batches that it has.
+    def pushed(self, rank: int, number: int) -> tuple[float | None, float | None]:
+        """A rank has pushed the first of the batches that it has; return the size of it, and that of the next
+        one, in nominal batches, where they are known.
 
         Raises:
             PayloadError: it has none.
         """
         if not self._held[rank]:
             raise PayloadError(f"rank {rank} pushes a batch that it was not dealt")
-        self._pushed[number] = self._held[rank].popleft()
+        held = self._held[rank]
+        self._pushed[number] = (_, pushed) = held.popleft()
+        return self._share(pushed), self._share(held[0][1]) if held else None
 
     def decided(self, number: int) -> None:
         """A push has become weights, or never will; of one without dealt samples, nothing."""
@@ -157,16 +174,24 @@ class SampleLedger:
         self._forget_epochs()
         return present
 
-    def _others_are_sooner(self, rank: int, epoch: _Epoch, seconds: Sequence[float | None]) -> bool:
-        own = seconds[rank]
-        if own is None or self._data is None:
+    def _others_are_sooner(self, rank: int, epoch: _Epoch, speeds: Sequence[Speed]) -> bool:
+        own = speeds[rank]
+        if own.seconds is None or self._data is None:
             return False
-        end = own * (len(self._held[rank]) + 1)
-        batches = math.ceil(len(epoch.rest) / self._data["batch_size"])
+        end = own.seconds * (self._held_share(rank) + own.share)
+        left: float = len(epoch.rest) / self._data["batch_size"]
         for other in epoch.taking - {rank}:
-            if each := seconds[other]:
-                batches -= max(math.ceil(end / each) - 1 - len(self._held[other]), 0)
-        return bool(batches <= 0)
+            each = speeds[other]
+            if each.seconds:
+                batches = math.ceil((end / each.seconds - self._held_share(other)) / each.share) - 1
+                left -= max(batches, 0) * each.share
+        return left <= 0
+
+    def _share(self, places: Pairs) -> float | None:
+        return None if self._data is None else count(places) / self._data["batch_size"]
+
+    def _held_share(self, rank: int) -> float:
+        return sum(self._share(places) or 0.0 for _, places in self._held[rank])
 
     def _take_back(self, rank: int) -> None:
         for turn, places in self._held[rank]:
@@ -180,4 +205,8 @@ class SampleLedger:
     def _forget_epochs(self) -> None:
         waiting = {turn for turn, _ in self._pushed.values()}
         for turn in [each for each in self._epochs if each < min(self._turns) and each not in waiting]:
-            self.left_out += len(self._epochs.pop(turn).rest)
+            epoch = self._epochs.pop(turn)
+            if left := len(epoch.rest):
+                self.left_out += left
+                text = "%d samples of epoch %d are left out: its last rank left it early"
+                _log.info(text, left, epoch.number)

@@ -80,7 +80,7 @@ class ServerThread:
         self._heard = RUNNING.seconds()
         self._stopped, self._awaited = False, set(shards)  # those whose last weights are still to come
         self._leaving = threading.Lock()
-        self._posting = threading.Lock()
+        self._posting, self._failing = threading.Lock(), threading.Lock()
         self._posted, self._received = Counter[int](), Counter[int]()  # letters, by the other rank
         self._counted = self._heard
         self._left = self._wants_to_leave = False
@@ -119,7 +119,9 @@ class ServerThread:
 
     def fail(self, error: GradsieveError) -> None:
         """End training on all ranks by an error, unless it has ended. Callable from any thread."""
-        if self.failure is None and not self._stopped:
+        with self._failing:
+            if self.failure is not None or self._stopped:
+                return
             self.failure = error
             says = Failure(error=type(error).__name__, says=str(error))
             try:
@@ -150,6 +152,8 @@ class ServerThread:
             self.fail(known or ExchangeError(f"rank {self.rank}: the server has failed: {error!r}"))
         if self.failure is not None:
             self._wake_worker(_failure_letter(self.failure))
+        with self._failing:  # until a thread that fails has posted that: others would wait for it in vain
+            pass
         self._mail.close(_FAREWELL_SECONDS)
         atexit.unregister(self._at_exit)
 

@@ -54,9 +54,8 @@ class Worker:
         partition: of the tensors.
         timeout: how long nothing may be heard while this worker waits, in seconds.
 
-    version: of the weights that it has. share: size of its next batch, in nominal batches. samples_seen:
-    behind the newest version that it was told of, of all ranks. pushes: so far. staleness, leave, epochs:
-    see `Answer`.
+    version: of the weights that it has. samples_seen: behind the newest version that it was told of, of all
+    ranks. pushes: so far. share, staleness, leave, epochs: see `Answer`.
     """
 
     def __init__(self, server: ServerThread, partition: Partition, timeout: float) -> None:
@@ -74,11 +73,13 @@ class Worker:
         seconds: float,
         hyperparameters: Hyperparameters,
         *,
+        encoding_seconds: float = 0.0,
         dealt: bool = False,
     ) -> Fresh | None:
         """Push a gradient and wait for the answer; return new weights, or None to go on with these.
 
         payloads: encoded gradients by number of the tensor; a tensor without one is left out.
+        samples, seconds, encoding_seconds: see `Push`.
         dealt: whether the batch is the next one that `next_batch` has returned.
 
         Raises:
@@ -95,6 +96,7 @@ class Worker:
             version=self.version,
             samples=samples,
             seconds=seconds,
+            encoding_seconds=encoding_seconds,
             hyperparameters=hyperparameters,
             dealt=dealt,
         )

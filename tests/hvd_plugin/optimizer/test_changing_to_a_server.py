@@ -336,8 +336,12 @@ def test_a_transport_without_letters_is_refused_at_once():
 def test_server_ranks_that_are_none_are_refused(chosen):
     with pytest.raises(ConfigurationError, match="server_ranks"):
         auto(2, lambda rank: None, server_ranks=chosen)
+
+
+@pytest.mark.parametrize("asked", [{"server_ranks": [0]}, {"equal_batches": True}])
+def test_what_is_for_a_server_is_refused_without_one(asked):
     with pytest.raises(ConfigurationError, match="without parameter_server=True"):
-        auto(2, lambda rank: None, server_ranks=[0], parameter_server=False)
+        auto(2, lambda rank: None, parameter_server=False, **asked)
 
 
 def test_ranks_that_want_different_modes_keep_training_in_the_present_one():

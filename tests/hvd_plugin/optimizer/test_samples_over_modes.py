@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -26,7 +27,7 @@ class Seen(nn.Module):
         self.times = nn.Parameter(torch.zeros(SAMPLES))
 
 
-def on_ranks_that_count(work: Any, ranks: int = RANKS) -> list[Any]:
+def on_ranks_that_count(work: Any, ranks: int = RANKS, **options: Any) -> list[Any]:
     def counting(model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=ranks * BATCH)
 
@@ -38,6 +39,7 @@ def on_ranks_that_count(work: Any, ranks: int = RANKS) -> list[Any]:
         exchange="dense",
         mode="auto",
         parameter_server=True,
+        **options,
     )
 
 
@@ -82,6 +84,27 @@ def test_each_sample_is_used_once_in_an_epoch_through_changes_of_the_mode(depth:
     for times, seen in on_ranks_that_count(train):
         assert torch.equal(times, torch.full((SAMPLES,), 5.0))
         assert seen == 5 * SAMPLES
+
+
+@pytest.mark.parametrize("equal_batches", [False, True])
+def test_in_dasp_batches_follow_speeds_until_the_mode_changes_again(equal_batches: bool) -> None:
+    def train(rank: ThreadRank) -> dict[str, set[int]]:
+        sampler, optimizer = sampler_of(rank), rank.optimizer
+        sizes: dict[str, set[int]] = {}
+        for mode in ("dasp", "synchronous"):
+            optimizer.change_mode(mode)
+            for epoch in (1, 2):
+                sampler.set_epoch(epoch if mode == "dasp" else 2 + epoch)
+                for places in sampler:
+                    time.sleep((0.004 if rank.rank else 0.001) * len(places))
+                    step(rank, places)
+                    sizes.setdefault(mode, set()).add(len(places))
+        optimizer.join()
+        return sizes
+
+    for sizes in on_ranks_that_count(train, equal_batches=equal_batches):
+        assert sizes["synchronous"] == {BATCH}
+        assert (sizes["dasp"] == {BATCH}) is equal_batches
 
 
 def test_a_mode_without_a_server_waits_for_loaders_to_end() -> None:

@@ -92,6 +92,59 @@ def test_a_fast_rank_takes_more() -> None:
     assert fast > slow
 
 
+EPOCHS = 6
+
+
+def train_unevenly(rank: ThreadRank) -> tuple[list[int], list[float]]:
+    """Return the sizes of a rank's batches in some epochs, of which rank 1 takes eight times as long for a
+    sample as rank 0, and its shares.
+    """
+    sampler, loader = loader_of(rank.optimizer)
+    sizes, shares = [], []
+    for epoch in range(EPOCHS):
+        sampler.set_epoch(epoch)
+        for (places,) in loader:
+            time.sleep((0.008 if rank.rank else 0.001) * len(places))
+            step(rank.model, rank.optimizer, places)
+            sizes.append(len(places))
+            shares.append(rank.optimizer.stats().share)
+    rank.optimizer.finish()
+    return sizes, shares
+
+
+def test_in_dasp_the_batches_of_fast_ranks_are_larger() -> None:
+    (fast, shares_fast), (slow, shares_slow) = on_ranks_that_count(2, train_unevenly, "dasp")
+    assert sum(fast) + sum(slow) == EPOCHS * SAMPLES
+    assert fast[0] == slow[0] == BATCH
+    assert max(fast) > 1.2 * BATCH
+    assert min(slow) < 0.8 * BATCH
+    # Afterwards one has left, and the other is as fast as all that are left.
+    assert max(shares_fast) > 1.2
+    assert min(shares_slow) < 0.8
+
+
+@pytest.mark.parametrize(("mode", "options"), [("dasp", {"equal_batches": True}), ("ssp", {})])
+def test_batches_are_equal_where_that_is_asked_for_and_in_other_modes(mode: str, options: Any) -> None:
+    ends = on_ranks_that_count(2, train_unevenly, mode, **options)
+    sizes = [size for of_rank, _ in ends for size in of_rank]
+    assert sum(sizes) == EPOCHS * SAMPLES
+    assert sorted({*sizes}) == [SAMPLES % BATCH, BATCH]
+    assert {share for _, shares in ends for share in shares} == {1.0}
+
+
+def test_batches_that_a_program_makes_itself_are_expected_to_be_equal() -> None:
+    def train(rank: ThreadRank) -> float:
+        for _ in range(10):
+            time.sleep(0.04 if rank.rank else 0.01)
+            rank.optimizer.zero_grad()
+            rank.model(torch.arange(BATCH)).backward()
+            rank.optimizer.step(samples=BATCH)
+        rank.optimizer.finish()
+        return float(rank.optimizer.stats().share)
+
+    assert on_ranks_that_count(2, train, "dasp") == [1.0, 1.0]
+
+
 def test_what_a_rank_leaves_behind_is_used_when_it_or_another_asks_again() -> None:
     def train(rank: ThreadRank) -> torch.Tensor:
         _, loader = loader_of(rank.optimizer)

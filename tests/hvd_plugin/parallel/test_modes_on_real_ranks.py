@@ -9,11 +9,12 @@ from click.testing import CliRunner
 from links import skip_where_refused
 
 from gradsieve_hvd.cli import main
+from gradsieve_hvd.experiments.parallel.commands import missing_trainings
 from gradsieve_hvd.experiments.parallel.tables import mean_staleness
 from gradsieve_hvd.experiments.parallel.target import seconds_to_target
 from gradsieve_hvd.experiments.peers.contenders import ALONE
 
-MODES = ["synchronous", "balanced", "local", "asp"]
+MODES = ["synchronous", "balanced", "local", "asp", "dasp"]
 
 
 def bench(*arguments):
@@ -23,7 +24,7 @@ def bench(*arguments):
 
 
 SHORT, LONG = ["--seconds", 3], ["--seconds", 20]
-OF_THE_TASK = {"learning_rate": 0.1, "momentum": 0.9}
+OF_THE_TASK = (0.1, 0.9)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def measured(tmp_path_factory):
     """Rows, what was said, the command, its file. A training that the machine held up has more time then."""
     folder = tmp_path_factory.mktemp("modes")
     file, rates = folder / "rows.json", folder / "rates.json"
-    rates.write_text(json.dumps({"asp": [OF_THE_TASK, {"learning_rate": 1e30, "momentum": 0}]}))
+    rates.write_text(json.dumps({"dasp": [{}, {"learning_rate": 1e30, "momentum": 0}]}))
     where = ["--task", "digits", "--ranks", 2, "--slow", "1:3x", "--mode", ",".join(MODES), "--until", 0.3]
     wanted = [*where, "--rates", rates, "--judge-seconds", 0.4, "--timeout", 200, "--json", file]
     result = bench(*wanted, *SHORT)
@@ -59,6 +60,7 @@ def test_every_mode_trains_and_reaches_the_target(measured):
     assert [row["mode"] for row in trained] == MODES
     for row in trained:
         assert (row["task"], row["ranks"], row["slow"]) == ("digits", 2, ["1:3x"])
+        assert (row["learning_rate"], row["momentum"]) == OF_THE_TASK
         assert 0 < row["seconds_to_target"] < row["curve"][-1][0]
         assert 0 <= row["waiting_share"] < 1
         assert len(row["sent_bytes"]) == len(row["received_bytes"]) == 2
@@ -78,9 +80,20 @@ def test_ranks_step_together_unless_the_mode_lets_gradients_miss_releases(measur
 
 
 @pytest.mark.timeout(300)
+def test_batches_are_as_large_as_the_modes_want_them(measured):
+    """Those of modes that follow speeds: batches this small say little about speeds by quota."""
+    for row in measured[0][1:-1]:
+        sizes = [samples / steps for samples, steps in zip(row["samples"], row["steps"], strict=True)]
+        if row["mode"] == "balanced":
+            assert sum(sizes) == pytest.approx(64, rel=0.05)
+        elif row["mode"] != "dasp":  # but for the last batches of epochs
+            assert sizes == pytest.approx([32, 32], rel=0.05)
+
+
+@pytest.mark.timeout(300)
 def test_a_server_counts_what_was_applied_and_bytes_both_ways(measured):
     for row in measured[0][1:-1]:
-        if row["mode"] == "asp":
+        if row["mode"] in ("asp", "dasp"):
             applied = sum(gradients for _, gradients in row["staleness"])
             assert 0 < applied <= sum(row["steps"])
             assert min(*row["pushed_bytes"], *row["reply_bytes"]) > 0
@@ -91,7 +104,7 @@ def test_a_server_counts_what_was_applied_and_bytes_both_ways(measured):
 @pytest.mark.timeout(300)
 def test_a_training_that_diverges_is_a_row_and_ends_no_other(measured):
     row = measured[0][-1]
-    assert (row["mode"], row["learning_rate"], row["momentum"]) == ("asp", 1e30, 0)
+    assert (row["mode"], row["learning_rate"], row["momentum"]) == ("dasp", 1e30, 0)
     assert row["diverged"]
     assert row["seconds_to_target"] is None
     assert "1 diverged" in measured[1]
@@ -103,6 +116,22 @@ def test_what_a_file_holds_is_not_trained_again(measured):
     rows, _, wanted, file = measured
     assert bench(*wanted).exit_code == 0
     assert json.loads(file.read_text())["rows"] == rows
+
+
+def test_a_training_is_measured_unless_there_is_a_row_with_its_rate_and_momentum():
+    rows = [{"mode": "asp", "seed": seed, "learning_rate": 1e30, "momentum": 0.9} for seed in (0, 1)]
+    rows.append({"mode": "asp", "seed": 1, "learning_rate": 0.1, "momentum": 0.9})
+
+    def missing(**rates):
+        return missing_trainings(["asp"], range(2), rates, OF_THE_TASK, rows)
+
+    assert missing() == (("asp", 0, 0.1, 0.9),)  # none is given: the task's
+    assert missing(asp={"learning_rate": 1e30}) == ()
+    assert missing(asp=[{"momentum": 0}, {}]) == (
+        ("asp", 0, 0.1, 0),
+        ("asp", 0, 0.1, 0.9),
+        ("asp", 1, 0.1, 0),
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Trainings are compared by what another reaches in so many steps, and on links too slow to train on."""
 
 import pytest
+from matplotlib.image import imread
 from printed_tables import printed
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.experiments.peers.on_links import add_links, links_known
 from gradsieve_hvd.experiments.peers.options import names_of
+from gradsieve_hvd.experiments.peers.plots import lines_of, plot_training
 from gradsieve_hvd.experiments.peers.reaching import Target, first_at
 from gradsieve_hvd.experiments.peers.tables import measured_alike, on_links_table
 
@@ -62,6 +64,21 @@ def test_seconds_on_a_link_are_steps_times_what_one_takes_there():
     }  # fmt: skip
     assert on_links["local-15"]["seconds_to_target"] == 2000.0
     assert on_links["ring"]["seconds_to_target"] is None
+
+
+def test_a_picture_has_the_trainings_over_the_seconds_of_each_link(tmp_path):
+    curve = [(0, 0.0, 3.5), (10, 2.0, 2.5), (20, 4.0, 2.2)]
+    rows = [trained(name, 20, curve=curve, metric="loss") for name in ("dense", "ring")]
+    add_links(rows, [timed("dense", 40.0), timed("ring", 1.0), timed("ring", 0.5, link="100mbit")], batch=4)
+    assert [line.seconds for line in lines_of(rows)] == [(0.0, 2.0, 4.0)] * 2
+    assert [(line.name, line.seconds) for line in lines_of(rows, "10mbit")] == [
+        ("dense", (0.0, 400.0, 800.0)),
+        ("ring", (0.0, 10.0, 20.0)),
+    ]
+    assert [(line.name, line.seconds) for line in lines_of(rows, "100mbit")] == [("ring", (0.0, 5.0, 10.0))]
+    plot_training(rows, "on a fast link", tmp_path / "plot.png")
+    height, width, _ = imread(tmp_path / "plot.png").shape
+    assert width == pytest.approx(3 * 8.5 / 5 * height, abs=3)  # a part for each
 
 
 def test_a_link_is_shown_if_steps_of_any_training_are_known_there():

@@ -126,6 +126,21 @@ def test_rule_7_batches_follow_speed_within_bounds():
     assert script.contributors()[-1] == [0, 1, 2, 3]
 
 
+def test_rule_7_speeds_are_known_after_some_iterations_of_each_worker():
+    seconds = cycle(1, [9, *[1] * 20], 1, 1)
+    balanced = dataclasses.replace(DASP, shares=SharesBySpeed(least_iterations=3))
+    at_once = dataclasses.replace(DASP, shares=SharesBySpeed())
+
+    def shares(policy):
+        script = Script(policy, 4, seconds).run(30)
+        return {
+            each.share for rank in range(4) for _, each in script.replies(rank) if isinstance(each, Reply)
+        }
+
+    assert shares(balanced) == {1.0}  # what was odd about the first iterations is not in the medians
+    assert min(shares(at_once)) < 0.2
+
+
 def test_rule_8_what_has_missed_too_many_releases_is_discarded_and_its_worker_goes_on():
     script = Script(DASP, 4, cycle(1, 1, 1, [20, 1])).run(50)
     assert [script.pushes[number].rank for number in script.discarded] == [3, 3]

@@ -4,6 +4,7 @@ from gradsieve_hvd.server.decision_maker import DecisionMaker
 from gradsieve_hvd.server.events import Contribution
 from gradsieve_hvd.server.letters import (
     Answer,
+    AskBatch,
     AskWeights,
     Leave,
     MakeVersion,
@@ -13,13 +14,14 @@ from gradsieve_hvd.server.letters import (
     Stop,
     order_from_json,
 )
-from gradsieve_hvd.server.modes import MODES
+from gradsieve_hvd.server.modes import MODES, DynamicAdaptive, SharesBySpeed
+from gradsieve_hvd.server.ranges import count
 
 RATES = [{"lr": 0.1}]
 
 
-def push(number, version=0, **more):
-    return Push(number=number, version=version, samples=8, seconds=1.0, **more)
+def push(number, version=0, seconds=1.0, **more):
+    return Push(number=number, version=version, samples=8, seconds=seconds, **more)
 
 
 def orders(outgoing):
@@ -90,3 +92,39 @@ def test_it_asks_to_be_woken_when_time_alone_may_decide():
     assert 9.0 < late < 20.0
     maker.wake(late)
     assert maker.wake_at is None or maker.wake_at > late
+
+
+BY_SPEED = DynamicAdaptive(shares=SharesBySpeed())
+DATA = {"samples": 800, "batch_size": 8, "resume": []}
+
+
+def dealt(maker, rank, now=0.0):
+    """Return the number of samples that a rank is dealt."""
+    ((to, letter),) = maker.hear(rank, AskBatch(iteration=1, turn=0, epoch=0, data=DATA), now)
+    assert to == [rank]
+    return count(letter.places)
+
+
+def test_batches_follow_speed_from_those_on_that_are_not_dealt_yet():
+    maker = DecisionMaker(BY_SPEED, 2, now=0.0, shards=[0, 1])
+    # Each has one more than the one that it computes.
+    assert [dealt(maker, rank) for rank in (0, 0, 1, 1)] == [8] * 4
+    maker.hear(0, push(0, dealt=True), 1.0)  # 8 samples a second
+    slow = Push(number=1, version=0, samples=8, seconds=3.0, encoding_seconds=1.0, dealt=True)
+    told = answers(maker.hear(1, slow, 4.0))
+    assert told[1].share == 0.5  # 8 samples in 3 s: what is encoded takes as long for a small batch
+    assert [dealt(maker, rank, 4.0) for rank in (0, 1)] == [12, 4]
+
+
+def test_what_an_iteration_takes_goes_by_the_batch_that_it_is_of():
+    maker = DecisionMaker(BY_SPEED, 2, now=0.0, shards=[0, 1])
+    assert [dealt(maker, rank) for rank in (0, 0, 1, 1)] == [8] * 4
+    maker.hear(0, push(0, dealt=True), 1.0)
+    maker.hear(1, push(1, dealt=True, seconds=3.0), 3.0)
+    (fast, slow) = maker._table.nodes
+    assert (fast.share, slow.share) == (1.5, 0.5)
+    assert (fast.iteration_seconds, slow.iteration_seconds) == (1.0, 3.0)  # of what they had before
+    assert [dealt(maker, rank, 3.0) for rank in (0, 1)] == [12, 4]
+    maker.hear(0, push(2, version=1, dealt=True), 4.0)
+    maker.hear(1, push(3, version=1, dealt=True, seconds=3.0), 6.0)
+    assert (fast.iteration_seconds, slow.iteration_seconds) == (1.5, 1.5)

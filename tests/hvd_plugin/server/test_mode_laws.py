@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from scripted_workers import Script
 
 from gradsieve_hvd.server.events import Pushed, Reply
-from gradsieve_hvd.server.modes import MODES, DynamicAdaptive, SharesBySpeed
+from gradsieve_hvd.server.modes import DASP_WITH_SHARES, MODES
 from gradsieve_hvd.server.node_table import NodeTable, Phase
 
-ALL = MODES | {"dasp with shares": DynamicAdaptive(shares=SharesBySpeed())}
+ALL = MODES | {"dasp with shares": DASP_WITH_SHARES}
 SECONDS = 60.0
 LONGEST = 8.0
 

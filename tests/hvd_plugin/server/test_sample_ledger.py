@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gradsieve.errors import PayloadError, RankMismatch
 from gradsieve_hvd.server.ranges import Ranges, count
-from gradsieve_hvd.server.sample_ledger import SampleLedger
+from gradsieve_hvd.server.sample_ledger import SampleLedger, Speed
 
-UNKNOWN = [None] * 8
+UNKNOWN = [Speed()] * 8
 
 
 def data(samples: int = 10, batch_size: int = 2, resume: Any = ()) -> dict[str, Any]:
@@ -41,12 +41,15 @@ def test_a_set_of_places_is_one_whatever_the_order_in_which_they_join_and_leave(
 
 
 class Rank:
-    """A rank whose loader has asked for ``depth`` batches before the first step."""
+    """A rank whose loader has asked for ``depth`` batches before the first step. speeds: returns all ranks'
+    at a time.
+    """
 
     def __init__(
-        self, ledger: SampleLedger, rank: int, speed: int, depth: int, dealt: dict[str, Any]
+        self, ledger: SampleLedger, rank: int, speed: int, depth: int, dealt: dict[str, Any], speeds: Any
     ) -> None:
         self.ledger, self.rank, self.speed, self.depth, self.data = ledger, rank, speed, depth, dealt
+        self.speeds = speeds
         self.iteration, self.turn, self.fetched, self.ended, self.gone = 0, -1, deque[Any](), True, False
 
     def begin(self, turn: int) -> None:
@@ -57,8 +60,7 @@ class Rank:
 
     def fetch(self) -> None:
         if not self.ended:
-            seconds = [float(1 + rank) for rank in range(len(self.ledger._held))]
-            args = (self.rank, self.iteration, self.turn, self.turn, self.data, seconds)
+            args = (self.rank, self.iteration, self.turn, self.turn, self.data, self.speeds())
             places = self.ledger.deal(*args)
             self.ended = not places
             self.fetched.extend([places] if places else [])
@@ -71,8 +73,13 @@ def test_each_sample_is_used_once_in_an_epoch_at_most_and_else_left_out_by_who_b
     samples = drawn.draw(st.integers(1, 60))
     dealt = data(samples, drawn.draw(st.integers(1, 7)))
     ledger = SampleLedger(ranks_count)
+    shares = st.sampled_from([0.125, 0.3, 1.0, 1.7, 3.0]) if drawn.draw(st.booleans()) else st.just(1.0)
+
+    def speeds() -> list[Speed]:
+        return [Speed(drawn.draw(shares), float(1 + rank)) for rank in range(ranks_count)]
+
     ranks = [
-        Rank(ledger, rank, drawn.draw(st.integers(1, 8)), drawn.draw(st.integers(1, 5)), dealt)
+        Rank(ledger, rank, drawn.draw(st.integers(1, 8)), drawn.draw(st.integers(1, 5)), dealt, speeds)
         for rank in range(ranks_count)
     ]
     breaks = drawn.draw(st.booleans())
@@ -118,7 +125,8 @@ def test_a_training_that_goes_on_from_a_state_uses_what_that_has_not_used(drawn)
     used: set[int] = set()
     for number in range(drawn.draw(st.integers(1, 12))):
         rank = drawn.draw(st.integers(0, workers - 1))
-        places = ledger.deal(rank, 1, 0, 5, data(samples, size), UNKNOWN)
+        share = drawn.draw(st.sampled_from([0.125, 1.0, 3.0]))
+        places = ledger.deal(rank, 1, 0, 5, data(samples, size), [Speed(share)] * workers)
         if places and drawn.draw(st.booleans()):
             first = ledger._held[rank][0][1]
             ledger.pushed(rank, number)
@@ -151,24 +159,72 @@ def test_a_batch_is_filled_from_what_has_come_back_in_pieces():
 
 def test_near_the_end_a_slow_rank_is_dealt_no_batch_that_others_would_end_sooner():
     ledger = SampleLedger(2)
-    seconds = [1.0, 4.0]
+    speeds = [Speed(1.0, 1.0), Speed(1.0, 4.0)]
     for _ in range(2):
-        ledger.deal(0, 1, 0, 0, data(), seconds)
-    assert ledger.deal(1, 1, 0, 0, data(), seconds)
+        ledger.deal(0, 1, 0, 0, data(), speeds)
+    assert ledger.deal(1, 1, 0, 0, data(), speeds)
     # Two batches are left. Rank 1 would end one after 8 s, and rank 0 both of them after 4 s.
-    assert ledger.deal(1, 1, 0, 0, data(), seconds) == ()
-    assert ledger.deal(0, 1, 0, 0, data(), seconds)
-    assert ledger.deal(0, 1, 0, 0, data(), seconds)
+    assert ledger.deal(1, 1, 0, 0, data(), speeds) == ()
+    assert ledger.deal(0, 1, 0, 0, data(), speeds)
+    assert ledger.deal(0, 1, 0, 0, data(), speeds)
+
+
+def test_a_batch_is_as_large_as_the_ranks_share_when_it_is_dealt_and_one_sample_at_least():
+    ledger = SampleLedger(2)
+    large, small = [Speed(2.5)] * 2, [Speed(0.1)] * 2
+    assert ledger.deal(0, 1, 0, 0, data(20), UNKNOWN) == ((0, 2),)
+    assert ledger.deal(0, 1, 0, 0, data(20), large) == ((2, 7),)
+    assert ledger.deal(1, 1, 0, 0, data(20), small) == ((7, 8),)
+    assert ledger.pushed(0, 0) == (1.0, 2.5)  # the next one is known, whatever the share is now
+    assert ledger.pushed(0, 2) == (2.5, None)
+
+
+@pytest.mark.parametrize(
+    ("share", "dealt"),
+    [
+        pytest.param(1.0, False, id="a nominal batch: 4 s, and the fast rank ends all after 3 s"),
+        pytest.param(0.5, True, id="half of one: 2 s, and the fast rank has ended one of three"),
+    ],
+)
+def test_near_the_end_a_slow_rank_is_dealt_a_batch_that_is_small_enough(share, dealt):
+    ledger = SampleLedger(2)
+    speeds = [Speed(1.0, 1.0), Speed(share, 4.0)]
+    ledger.deal(0, 1, 0, 0, data(8), speeds)
+    ledger.pushed(0, 0)
+    assert bool(ledger.deal(1, 1, 0, 0, data(8), speeds)) is dealt
+
+
+@pytest.mark.parametrize(("samples", "dealt"), [(12, False), (14, True)])
+def test_near_the_end_the_size_of_others_batches_counts(samples, dealt):
+    ledger = SampleLedger(2)
+    speeds = [Speed(3.0, 0.5), Speed(1.0, 4.0)]
+    assert ledger.deal(0, 1, 0, 0, data(samples), speeds) == ((0, 6),)
+    # Rank 0 ends what it has after 1.5 s, and six samples more after 3 s, but not twelve before 4 s.
+    assert bool(ledger.deal(1, 1, 0, 0, data(samples), speeds)) is dealt
 
 
 def test_what_is_left_is_dealt_to_a_slow_rank_when_nobody_else_takes_any():
     ledger = SampleLedger(2)
-    seconds = [1.0, 9.0]
-    assert ledger.deal(0, 1, 0, 0, data(), seconds)
-    assert ledger.deal(0, 2, 1, 1, data(), seconds)  # it has gone on to the next epoch
+    speeds = [Speed(1.0, 1.0), Speed(1.0, 9.0)]
+    assert ledger.deal(0, 1, 0, 0, data(), speeds)
+    assert ledger.deal(0, 2, 1, 1, data(), speeds)  # it has gone on to the next epoch
     for _ in range(5):
-        assert ledger.deal(1, 1, 0, 0, data(), seconds)
-    assert ledger.deal(1, 1, 0, 0, data(), seconds) == ()
+        assert ledger.deal(1, 1, 0, 0, data(), speeds)
+    assert ledger.deal(1, 1, 0, 0, data(), speeds) == ()
+
+
+def test_what_all_ranks_leave_behind_is_said(caplog):
+    ledger = SampleLedger(2)
+    with caplog.at_level("INFO", "gradsieve.server"):
+        for rank in (0, 1):
+            ledger.deal(rank, 1, 0, 7, data(), UNKNOWN)
+            ledger.pushed(rank, rank)
+            ledger.decided(rank)
+        ledger.deal(0, 2, 1, 8, data(), UNKNOWN)
+        assert caplog.messages == []  # rank 1 may still use it
+        ledger.deal(1, 2, 1, 8, data(), UNKNOWN)
+    assert caplog.messages == ["6 samples of epoch 7 are left out: its last rank left it early"]
+    assert ledger.left_out == 6
 
 
 def test_ranks_with_other_data_or_in_another_epoch_are_told_which_ones():

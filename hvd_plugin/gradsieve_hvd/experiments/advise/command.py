@@ -6,17 +6,17 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from gradsieve.codec import ValueDtype
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.choice.machine import measure_rates
+from gradsieve_hvd.experiments import options
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from gradsieve_hvd.launcher.stragglers import Straggler, parse_straggler
 
@@ -41,22 +41,10 @@ _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
     type=click.FloatRange(0, min_open=True),
     help="A step without exchanging anything, in milliseconds, while all ranks take one.",
 )
-@click.option(
-    "--density",
-    default=0.01,
-    show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Share of entries that a rank sends.",
-)
-@click.option("--values", default="float32", show_default=True, type=click.Choice(get_args(ValueDtype)))
+@options.density(help="Share of entries that a rank sends.")
+@options.values()
 @click.option("--rank", default=4, show_default=True, type=click.IntRange(1, 8), help="Columns for lowrank.")
-@click.option(
-    "--hot",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Share of all positions from which ranks select: below 1 their supports overlap.",
-)
+@options.hot()
 @click.option(
     "--start-up-ms",
     default=_MILLI * START_UP_SECONDS,
@@ -89,9 +77,7 @@ _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
     metavar="WHO:FACTOR",
     help="Uneven ranks, as of `gradsieve run`: 3:4x, wander:4x, transient:3x; may be repeated.",
 )
-@click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+@options.json()
 def command(
     params: str,
     ranks: int,
@@ -263,5 +249,4 @@ def _table(title: str, first: str, *others: str) -> Table:
 
 
 def _print(table: Table) -> None:
-    console = Console()
-    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(table)
+    options.console(_PLAIN_WIDTH).print(table)

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import torch
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gradsieve.codec import ValueDtype
+from gradsieve_hvd.experiments import options
 from gradsieve_hvd.experiments.parallel.commands import bench_modes
 from gradsieve_hvd.experiments.peers.exchange_command import bench_exchange
 from gradsieve_hvd.experiments.peers.train_command import bench_train
@@ -39,15 +40,13 @@ command.add_command(bench_train)
 
 @command.command("selection")
 @click.option("--elements", default=25_000_000, show_default=True, type=click.IntRange(1))
-@click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@options.density()
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--rounds", default=15, show_default=True, type=click.IntRange(1))
 @click.option(
     "--gradients", default="recorded", show_default=True, type=click.Choice(list(selection.SOURCES))
 )
-@click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+@options.json()
 def bench_selection(
     elements: int, density: float, threads: int, rounds: int, gradients: str, file: Path | None
 ) -> None:
@@ -66,9 +65,7 @@ def bench_selection(
 @command.command("codec")
 @click.option("--task", default="charlm", show_default=True, type=click.Choice(["charlm", "digits"]))
 @click.option("--density", "densities", default=(0.01, 0.001), show_default=True, multiple=True, type=float)
-@click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+@options.json()
 def bench_codec(task: str, densities: tuple[float, ...], file: Path | None) -> None:
     """Encode and decode selections of recorded gradients, one thread, every tensor by itself."""
     torch.set_num_threads(1)
@@ -80,12 +77,10 @@ def bench_codec(task: str, densities: tuple[float, ...], file: Path | None) -> N
     "--task", default="digits", show_default=True, type=click.Choice(["digits", "charlm-small", "charlm"])
 )
 @click.option("--ranks", default=4, show_default=True, type=click.IntRange(2))
-@click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@options.density()
 @click.option("--steps", default=200, show_default=True, type=click.IntRange(1))
-@click.option("--values", default="float32", show_default=True, type=click.Choice(get_args(ValueDtype)))
-@click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+@options.values()
+@options.json()
 def bench_paths(
     task: str, ranks: int, density: float, steps: int, values: ValueDtype, file: Path | None
 ) -> None:
@@ -103,18 +98,10 @@ def bench_paths(
 
 @command.command("bytes")
 @click.option("--elements", default=6_100_000, show_default=True, type=click.IntRange(1000))
-@click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
-@click.option(
-    "--hot",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Share of all positions from which ranks select: below 1 their supports overlap.",
-)
-@click.option("--values", default="float32", show_default=True, type=click.Choice(get_args(ValueDtype)))
-@click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+@options.density()
+@options.hot()
+@options.values()
+@options.json()
 def bench_bytes(elements: int, density: float, hot: float, values: ValueDtype, file: Path | None) -> None:
     """Say what every path sends with 2 to 256 ranks, without training: bytes of one rank, with headers."""
     setting = simulated_bytes.Setting(elements, density, max(hot, density), values)
@@ -140,7 +127,7 @@ def bench_bytes(elements: int, density: float, hot: float, values: ValueDtype, f
     type=click.Choice(list(convergence.METHODS)),
     help="Only this method, besides dense.",
 )
-@click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@options.density()
 @click.option("--optimizer", default="sgd", show_default=True, type=click.Choice(["sgd", "adamw"]))
 @click.option(
     "--learning-rate",
@@ -153,14 +140,12 @@ def bench_bytes(elements: int, density: float, hot: float, values: ValueDtype, f
     "--beta1", default=0.9, show_default=True, type=click.FloatRange(0, 1, max_open=True), help="AdamW's."
 )
 @click.option("--min-elements", default=10_000, show_default=True, type=click.IntRange(0))
-@click.option("--values", default="float32", show_default=True, type=click.Choice(get_args(ValueDtype)))
+@options.values()
 @click.option("--warmup", type=click.FloatRange(0, 1), help="Share of the steps, instead of the task's own.")
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
+@options.seeds()
+@options.first_seed()
 @click.option("--steps", type=click.IntRange(1), help="Instead of the task's own number, thousands.")
-@click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+@options.json()
 def bench_convergence(
     tasks: tuple[str, ...],
     methods: tuple[str, ...],
@@ -192,7 +177,7 @@ def bench_convergence(
                     if file is not None:
                         _write(rows, file)
     rows.sort(key=lambda row: list(convergence.SETUPS).index(row["task"]))
-    _console().print(convergence_table.table(rows))
+    options.console(_PLAIN_WIDTH).print(convergence_table.table(rows))
     click.echo("Accuracy in %, loss in nats per character. Behind: points of accuracy, % of loss.")
     click.echo("method = adaptive method: fixed density whose payloads are as many bytes.")
     if file is not None:
@@ -252,7 +237,7 @@ def _report(title: str, columns: Iterable[_Column], rows: Sequence[Row], file: P
         table.add_column(name, justify="left" if name in _NAMES else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(show(row) for _, show in columns))
-    _console().print(table)
+    options.console(_PLAIN_WIDTH).print(table)
     if "floor_seconds" in rows[0]:
         click.echo(
             f"Milliseconds: least, median, first step; the floor is {rows[0]['floor_seconds'] * _MILLI:.1f}."
@@ -268,11 +253,6 @@ def _report(title: str, columns: Iterable[_Column], rows: Sequence[Row], file: P
     if file is not None:
         _write(rows, file)
         click.echo(f"Written: {file}")
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
 
 
 def _write(rows: Sequence[Row], file: Path) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 import gradsieve
 from gradsieve.errors import LaunchError
+from gradsieve_hvd.experiments import options
 from gradsieve_hvd.launcher.job import Job, Link
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from gradsieve_hvd.launcher.run import run
@@ -86,9 +87,7 @@ def command(
     this machine, each on an emulated host of its own. Prints a table; writes results.json, accuracy.png,
     step-time.png and loss.png (loss over wall-clock seconds).
     """
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PLAIN_WIDTH)
+    console = options.console(_PLAIN_WIDTH)
     out.mkdir(parents=True, exist_ok=True)
     emulated: Link | None = Link(parse_rate(link))
     rows: list[Row] = []

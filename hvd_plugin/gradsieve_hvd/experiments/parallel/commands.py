@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.experiments import options
 from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.jobs import Results, measure_on_ranks
 from gradsieve_hvd.experiments.peers.plan import Row
 from gradsieve_hvd.experiments.tasks import TASKS
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from gradsieve_hvd.launcher.stragglers import parse_straggler
-from gradsieve_hvd.optimizer.modes import MODES
 
 from . import worker
-from .plan import ModesPlan, Training
+from .contenders import CONTENDERS
+from .plan import ModesPlan, Training, usual_settings
 from .tables import calibration, modes_table
 
 Setting = dict[str, float]
@@ -40,9 +40,9 @@ _PLAIN_WIDTH = 150  # of a log file
 @click.option(
     "--mode",
     "modes",
-    default=",".join(MODES),
+    default=",".join(CONTENDERS),
     show_default=True,
-    help="Separated by commas.",
+    help="Separated by commas. dasp-equal is dasp with batches of one size.",
 )
 @click.option("--until", type=float, required=True, help="Loss or accuracy on held-out data to reach.")
 @click.option(
@@ -56,36 +56,25 @@ _PLAIN_WIDTH = 150  # of a log file
     help="From one judgement of the weights to the next.",
 )
 @click.option(
-    "--density",
-    default=0.01,
-    show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Of gradients; 1 sends them whole. local has its own.",
+    "--batch", type=click.IntRange(1), help="Samples of a rank's nominal batch.  [default: the task's]"
 )
+@options.density(help="Of gradients; 1 sends them whole. local has its own.")
 @click.option(
     "--server-ranks",
     help="Those that keep weights in modes with a parameter server, separated by commas.  [default: all]",
 )
-@click.option("--seeds", default=1, show_default=True, type=click.IntRange(1))
-@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option(
-    "--rates",
-    "rates_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@options.seeds(default=1)
+@options.first_seed()
+@options.rates(
     help='JSON by mode, {"asp": {"learning_rate": 0.5, "momentum": 0}}; of a list each is trained. Else the '
     "task's, for all modes.",
 )
-@click.option("--timeout", type=float, metavar="SECONDS", help="End ranks that take longer; with status 1.")
-@click.option(
-    "--json",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write all figures here. What it holds already is not measured again.",
-)
+@options.timeout()
+@options.json_kept()
 def bench_modes(
     task: str, ranks: int, slow: str, link: str, modes: str, until: float, seconds: float,
-    judge_seconds: float, density: float, server_ranks: str | None, seeds: int, first_seed: int,
-    rates_file: Path | None, timeout: float | None, file: Path | None,
+    judge_seconds: float, batch: int | None, density: float, server_ranks: str | None, seeds: int,
+    first_seed: int, rates_file: Path | None, timeout: float | None, file: Path | None,
 ) -> None:  # fmt: skip
     """Train in every parallel mode on ranks of which some are slow, and compare the seconds to a target.
 
@@ -95,26 +84,25 @@ def bench_modes(
     results = Results(file)
     rates = json.loads(rates_file.read_text()) if rates_file is not None else {}
     stragglers = [parse_straggler(each) for each in slow.split(",")]
+    trained = TASKS[task]()
     plan = ModesPlan(
         link=format_rate(parse_rate(link)), task=task, density=density, rows="",
-        slow=tuple(map(str, stragglers)), trainings=(), until=until, budget_seconds=seconds,
-        judge_seconds=judge_seconds, server_ranks=_ranks(server_ranks, ranks),
+        slow=tuple(map(str, stragglers)), batch=batch or trained.batch, trainings=(), until=until,
+        budget_seconds=seconds, judge_seconds=judge_seconds, server_ranks=_ranks(server_ranks, ranks),
     )  # fmt: skip
     where = worker.conditions(plan, ranks)
-    finished = [row for row in _measured_at(where, results.rows) if row["mode"] != ALONE]
-    missing = tuple(
-        training
-        for seed in range(first_seed, first_seed + seeds)
-        for mode in _known(modes)
-        for training in _trainings(mode, seed, rates.get(mode, {}))
-        if not any(_is_of(row, training) for row in finished)
+    missing = missing_trainings(
+        _known(modes),
+        range(first_seed, first_seed + seeds),
+        rates,
+        usual_settings(trained),
+        _measured_at(where, results.rows),
     )
     if missing:
         plan = replace(plan, trainings=missing)
         measure_on_ranks(worker.__name__, plan, ranks, timeout, results, stragglers)
     rows = _measured_at(where, results.rows)
-    console = Console()
-    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(modes_table(rows))
+    options.console(_PLAIN_WIDTH).print(modes_table(rows))
     for row in rows:
         if row["mode"] == ALONE:
             click.echo(calibration(row))
@@ -124,16 +112,34 @@ def _measured_at(where: Row, rows: list[Row]) -> list[Row]:
     return [row for row in rows if all(row.get(name) == where[name] for name in where)]
 
 
-def _trainings(mode: str, seed: int, settings: Setting | list[Setting]) -> Iterator[Training]:
-    for each in settings if isinstance(settings, list) else [settings]:
-        yield mode, seed, each.get("learning_rate"), each.get("momentum")
+def missing_trainings(
+    modes: Sequence[str],
+    seeds: Iterable[int],
+    rates: Mapping[str, Setting | list[Setting]],
+    usual: tuple[float, float],
+    rows: Iterable[Row],
+) -> tuple[Training, ...]:
+    """Return what is to be trained: all modes of a seed before the next seed's, but for what there are rows
+    of.
+
+    rates: by mode. usual: learning rate and momentum where none are given. rows: measured alike.
+    """
+    finished = {
+        (row["mode"], row["seed"], row["learning_rate"], row["momentum"])
+        for row in rows
+        if row["mode"] != ALONE
+    }
+    wanted = [
+        (mode, seed, each.get("learning_rate", usual[0]), each.get("momentum", usual[1]))
+        for seed in seeds
+        for mode in modes
+        for each in _as_list(rates.get(mode, {}))
+    ]
+    return tuple(training for training in wanted if training not in finished)
 
 
-def _is_of(row: Row, training: Training) -> bool:
-    """Whether a row is of a training; without a rate or momentum of its own, of any."""
-    mode, seed, rate, momentum = training
-    same = row["mode"] == mode and row["seed"] == seed
-    return same and rate in (None, row["learning_rate"]) and momentum in (None, row["momentum"])
+def _as_list(settings: Setting | list[Setting]) -> list[Setting]:
+    return settings if isinstance(settings, list) else [settings]
 
 
 def _ranks(text: str | None, ranks: int) -> tuple[int, ...] | None:
@@ -147,7 +153,7 @@ def _ranks(text: str | None, ranks: int) -> tuple[int, ...] | None:
 
 def _known(modes: str) -> list[str]:
     names = modes.split(",")
-    unknown = [name for name in names if name not in MODES]
+    unknown = [name for name in names if name not in CONTENDERS]
     if unknown:
-        raise ConfigurationError(f"--mode: {', '.join(unknown)} not known; there are {', '.join(MODES)}")
+        raise ConfigurationError(f"--mode: {', '.join(unknown)} not known; there are {', '.join(CONTENDERS)}")
     return names

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradsieve_hvd.experiments.peers.plan import Plan
+from torch import nn
 
-Training = tuple[str, int, float | None, float | None]
+from gradsieve_hvd.experiments.peers.plan import Plan
+from gradsieve_hvd.experiments.tasks import DealtTask
+
+Training = tuple[str, int, float, float]
+"""Contender, seed, learning rate and momentum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModesPlan(Plan):
     """Trainings, one after the other.
 
-    slow: as in rows. trainings: mode, seed, learning rate and momentum (None for the task's own) of each.
-    until: the loss or accuracy on held-out data that is the target. budget_seconds: of each training.
-    judge_seconds: from one copy of the weights that is judged to the next. server_ranks: that keep weights in
-    modes with a parameter server; None for all.
+    slow: as in rows. batch: samples of a nominal batch of one rank. trainings: what is trained. until: the
+    loss or accuracy on held-out data that is the target. budget_seconds: of each training. judge_seconds:
+    from one copy of the weights that is judged to the next. server_ranks: that keep weights in modes with a
+    parameter server; None for all.
     """
 
     slow: tuple[str, ...]
+    batch: int
     trainings: tuple[Training, ...]
     until: float
     budget_seconds: float
     judge_seconds: float
     server_ranks: tuple[int, ...] | None
+
+
+def usual_settings(task: DealtTask) -> tuple[float, float]:
+    """Return the learning rate and the momentum of a task's own optimizer."""
+    (group,) = task.optimizer(nn.Linear(1, 1)).param_groups
+    return float(group["lr"]), float(group["momentum"])

@@ -12,6 +12,7 @@ from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.plan import Row
 
 _MILLI, _MEGA = 1e3, 1e6
+_SMALLEST_DIFFERENCE = 0.05  # of what is shown
 _COLUMNS = (
     "η, momentum",
     "seeds",
@@ -20,6 +21,7 @@ _COLUMNS = (
     "waiting",
     "staleness",
     "steps",
+    "batch",
     "MB pushed",
     "MB back",
     "MB sent",
@@ -35,8 +37,8 @@ def modes_table(rows: Sequence[Row]) -> Table:
     first = trained[0]
     slow = " ".join(first["slow"]) or "none"
     title = (
-        f"{first['task']}, {first['ranks']} ranks, slow: {slow}, link {first['link']}, density "
-        f"{first['density']:g}, {first['metric']} {first['until']:g}"
+        f"{first['task']}, {first['ranks']} ranks, slow: {slow}, link {first['link']}, "
+        f"batch {first['batch']}, density {first['density']:g}, {first['metric']} {first['until']:g}"
     )
     if first.get("server_ranks"):
         title += f", weights kept by ranks {', '.join(map(str, first['server_ranks']))}"
@@ -57,6 +59,7 @@ def modes_table(rows: Sequence[Row]) -> Table:
             f"{statistics.mean(row['waiting_share'] for row in group):.2f}",
             _staleness(group),
             _steps(group),
+            _batch(group),
             _megabytes(group, "pushed_bytes"),
             _megabytes(group, "reply_bytes"),
             _megabytes(group, "sent_bytes"),
@@ -96,6 +99,16 @@ def _steps(group: Sequence[Row]) -> str:
     fewest = statistics.mean(min(row["steps"]) for row in group)
     most = statistics.mean(max(row["steps"]) for row in group)
     return f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
+
+
+def _batch(group: Sequence[Row]) -> str:
+    """Samples of a step, the mean of the ranks that had the smallest batches and the largest."""
+    of_ranks = [
+        [samples / steps for samples, steps in zip(row["samples"], row["steps"], strict=True)]
+        for row in group
+    ]
+    least, most = statistics.mean(map(min, of_ranks)), statistics.mean(map(max, of_ranks))
+    return f"{most:.1f}" if most - least < _SMALLEST_DIFFERENCE else f"{least:.1f} to {most:.1f}"
 
 
 def _megabytes(group: Sequence[Row], field: str) -> str:

@@ -24,30 +24,33 @@ from gradsieve_hvd.experiments.peers.train_worker import set_rate
 from gradsieve_hvd.experiments.tasks import TASKS, DealtTask
 from gradsieve_hvd.optimizer.served import SERVED
 
-from .plan import ModesPlan
+from .contenders import CONTENDERS, LOCAL_STEPS
+from .plan import ModesPlan, usual_settings
 from .target import seconds_to_target
 
-LOCAL_STEPS = 15
 _STEPS_TOGETHER = 10  # from one agreement on whether time is up to the next, where ranks step together
 _CALIBRATION_SECONDS = 1.5
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
 
 
 class _Training:
-    """One mode's training on this rank."""
+    """One contender's training on this rank."""
 
-    def __init__(self, plan: ModesPlan, ranks: Ranks, task: DealtTask, mode: str, seed: int) -> None:
-        self._plan, self._ranks, self._task, self._mode, self._seed = plan, ranks, task, mode, seed
+    def __init__(self, plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, seed: int) -> None:
+        self._plan, self._ranks, self._task, self._name, self._seed = plan, ranks, task, name, seed
+        self._contender = CONTENDERS[name]
+        self._mode = self._contender.mode
         self._model = task.model(seed)
+        self._samples = 0
         self._computing: list[float] = []
         self._stepping: list[float] = []
         self._copies: list[tuple[float, list[Tensor]]] = [(0.0, _copy(self._model))]
 
-    def run(self, rate: float | None, momentum: float | None) -> Row:
+    def run(self, rate: float, momentum: float) -> Row:
         """Train until time is up or gradients are not finite, and return the row, the same on all ranks."""
         plain = self._task.optimizer(self._model)
-        learning_rate = set_rate(plain, rate)
-        chosen = _set_momentum(plain, momentum)
+        set_rate(plain, rate)
+        _set_momentum(plain, momentum)
         optimizer = self._distributed(plain)
         self._ranks.begin_turn()
         diverged = False
@@ -63,12 +66,12 @@ class _Training:
         curve = self._ranks.gather(self._curve() if self._ranks.rank == 0 else None)[0]
         rising = self._task.metric == "accuracy"
         return conditions(self._plan, self._ranks.size) | {
-            "mode": self._mode,
+            "mode": self._name,
             "until": self._plan.until,
             "metric": self._task.metric,
             "seed": self._seed,
-            "learning_rate": learning_rate,
-            "momentum": chosen,
+            "learning_rate": rate,
+            "momentum": momentum,
             "budget_seconds": self._plan.budget_seconds,
             "diverged": any(self._ranks.gather(diverged)),
             "seconds_to_target": seconds_to_target(curve, self._plan.until, rising=rising),
@@ -84,42 +87,34 @@ class _Training:
         began = last = time.perf_counter()
         while not self._is_over(last - began):
             optimizer.zero_grad()
-            loss, samples = next(losses)
-            loss.backward()
+            next(losses).backward()
             computed = time.perf_counter()
-            if self._mode in SERVED:
-                optimizer.step(samples=samples)
-            else:
-                optimizer.step()
+            optimizer.step()
             self._computing.append(computed - last)
             last = time.perf_counter()
             self._stepping.append(last - computed)
             self._keep(last - began)
 
     def _distributed(self, plain: Optimizer) -> Any:
-        own: dict[str, Any] = {"mode": self._mode}
-        if self._mode == "local":
-            own["local_steps"] = LOCAL_STEPS
-        elif self._plan.density == 1:
+        own: dict[str, Any] = {"mode": self._mode, **self._contender.settings}
+        if self._mode != "local" and self._plan.density == 1:  # local has its own
             own["exchange"] = "dense"
-        else:
+        elif self._mode != "local":
             own["compression"] = gradsieve_hvd.Compression.laplace(density=self._plan.density)
         if self._mode in SERVED:
             own["server_ranks"] = self._plan.server_ranks
         return gradsieve_hvd.DistributedOptimizer(plain, self._model.named_parameters(), **own)
 
-    def _losses(self, optimizer: Any) -> Iterator[tuple[Tensor, int]]:
-        """Yield the loss of one batch after another, and its samples; balanced ones are dealt by speed."""
-        if self._mode != "balanced":
-            for step in count():
-                yield self._task.loss(self._model, step, self._ranks.rank, self._seed), self._task.batch
+    def _losses(self, optimizer: Any) -> Iterator[Tensor]:
+        """Yield the loss of one batch after another, dealt as the mode does it."""
         sampler = gradsieve_hvd.DynamicSampler(
-            range(self._task.samples), optimizer, self._task.batch, seed=self._seed
+            range(self._task.samples), optimizer, self._plan.batch, seed=self._seed
         )
         for epoch in count():
             sampler.set_epoch(epoch)
             for samples in sampler:
-                yield self._task.loss_on(self._model, samples), len(samples)
+                self._samples += len(samples)
+                yield self._task.loss_on(self._model, samples)
 
     def _is_over(self, seconds: float) -> bool:
         """Whether time is up: by a rank's own clock where it steps by itself, else by rank 0's, for all."""
@@ -152,6 +147,7 @@ class _Training:
         every = self._ranks.gather((self._computing[1:], self._stepping[1:]))
         return {
             "steps": [len(computing) + 1 for computing, _ in every],
+            "samples": self._ranks.gather(self._samples),
             "computing_seconds": [statistics.mean(computing or [0.0]) for computing, _ in every],
             "waiting_share": statistics.mean(
                 sum(stepping) / max(sum(computing) + sum(stepping), 1e-9) for computing, stepping in every
@@ -180,13 +176,14 @@ def conditions(plan: ModesPlan, ranks: int) -> Row:
         "link": plan.link,
         "slow": list(plan.slow),
         "density": plan.density,
+        "batch": plan.batch,
         "server_ranks": None if plan.server_ranks is None else list(plan.server_ranks),
     }
 
 
-def calibrate(task: DealtTask, ranks: Ranks) -> Row:
-    """Compute without any exchange, first all ranks at once, then one while the others wait; return the
-    means of both, by rank. They are equal where quotas hold.
+def calibrate(task: DealtTask, batch: int, ranks: Ranks) -> Row:
+    """Compute nominal batches without any exchange, first all ranks at once, then one while the others wait;
+    return the means of both, by rank. They are equal where quotas hold.
     """
     model = task.model(seed=0)
 
@@ -195,7 +192,7 @@ def calibrate(task: DealtTask, ranks: Ranks) -> Row:
         steps = 0
         while now < began + _CALIBRATION_SECONDS:
             model.zero_grad()
-            task.loss(model, steps, ranks.rank, 0).backward()
+            task.loss_on(model, range(batch)).backward()
             steps, now = steps + 1, time.perf_counter()
         return (now - began) / steps
 
@@ -218,12 +215,9 @@ def _finishes(optimizer: Any) -> bool:
     return True
 
 
-def _set_momentum(plain: Optimizer, momentum: float | None) -> float:
-    """Set a momentum, if there is one, and return the one in force."""
-    if momentum is not None:
-        for group in plain.param_groups:
-            group["momentum"], group["nesterov"] = momentum, group["nesterov"] and momentum > 0
-    return float(plain.param_groups[0]["momentum"])
+def _set_momentum(plain: Optimizer, momentum: float) -> None:
+    for group in plain.param_groups:
+        group["momentum"], group["nesterov"] = momentum, group["nesterov"] and momentum > 0
 
 
 def _copy(model: nn.Module) -> list[Tensor]:
@@ -236,18 +230,18 @@ def main() -> None:
     ranks = Ranks()
     task = TASKS[plan.task]()
     warm_up = replace(plan, budget_seconds=_WARM_UP_SECONDS)
-    _Training(warm_up, ranks, task, "synchronous", seed=0).run(None, None)
-    calibrated = calibrate(task, ranks)
+    _Training(warm_up, ranks, task, "synchronous", seed=0).run(*usual_settings(task))
+    calibrated = calibrate(task, plan.batch, ranks)
     if ranks.rank == 0:
         plan.append(conditions(plan, ranks.size) | calibrated)
-    for mode, seed, rate, momentum in plan.trainings:
-        row = _Training(plan, ranks, task, mode, seed).run(rate, momentum)
+    for name, seed, rate, momentum in plan.trainings:
+        row = _Training(plan, ranks, task, name, seed).run(rate, momentum)
         if ranks.rank == 0:
             plan.append(row)
             reached = row["seconds_to_target"]
             said = "not reached" if reached is None else f"reached after {reached:.1f} s"
             setting = f"rate {row['learning_rate']:g}, momentum {row['momentum']:g}"
-            print(f"{mode}, {setting}: {said}, {row['curve'][-1][1]:.3f} in the end", flush=True)
+            print(f"{name}, {setting}: {said}, {row['curve'][-1][1]:.3f} in the end", flush=True)
     ranks.close()
 
 

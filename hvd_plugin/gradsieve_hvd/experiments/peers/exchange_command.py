@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gradsieve_hvd.experiments import options as common
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 
 from . import exchange_worker, options
@@ -37,8 +38,8 @@ from .tables import a_a_differences, exchange_table, measured_alike
     type=click.IntRange(0),
     help="Let each rank record so many gradients and replay them, instead of computing.",
 )
-@options.timeout()
-@options.json()
+@common.timeout()
+@common.json_kept()
 def bench_exchange(
     links: str,
     rank_numbers: str,

@@ -24,6 +24,11 @@ def plain_optimizer(kind: str, task: Task, model: nn.Module) -> Optimizer:
     return task.optimizer(model)
 
 
+def usual_rate(kind: str, task: Task) -> float:
+    """Return the learning rate of such an optimizer where no other is given."""
+    return float(plain_optimizer(kind, task, nn.Linear(1, 1)).param_groups[0]["lr"])
+
+
 def why_not(kind: str, contender: str) -> str | None:
     """Return why a contender cannot be trained with an optimizer; None if it can."""
     return _UNSUITED.get(kind, {}).get(contender)

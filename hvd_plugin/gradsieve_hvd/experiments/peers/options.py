@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.experiments import options as common
 
 from .contenders import CONTENDERS, base_name
 from .optimizers import ADAMW_RATE, OPTIMIZERS, TASKS_OWN, why_not
@@ -39,28 +38,7 @@ contenders = partial(
     help="With #2 and so on behind its name one is measured again: how far two of a kind differ.  [default: "
     f"all that go with the optimizer, and {_TWICE}]",
 )
-density = partial(
-    click.option,
-    "--density",
-    default=0.01,
-    show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Kept / all; int4 keeps three times as much, and local-H has its own.",
-)
-timeout = partial(
-    click.option,
-    "--timeout",
-    type=float,
-    metavar="SECONDS",
-    help="End ranks that take longer; with status 1.",
-)
-json = partial(
-    click.option,
-    "--json",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write all figures here. What it holds already is not measured again.",
-)
+density = partial(common.density, help="Kept / all; int4 keeps three times as much, and local-H has its own.")
 
 
 def names_of(chosen: str | None, kind: str) -> list[str]:
@@ -87,7 +65,6 @@ def names_of(chosen: str | None, kind: str) -> list[str]:
 
 def show(table: Table, remarks: Iterable[str]) -> None:
     """Print a table, and sentences below it."""
-    console = Console()
-    (console if console.is_terminal else Console(width=_PLAIN_WIDTH)).print(table)
+    common.console(_PLAIN_WIDTH).print(table)
     for remark in remarks:
         click.echo(remark)

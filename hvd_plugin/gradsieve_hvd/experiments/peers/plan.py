@@ -59,8 +59,8 @@ class ExchangePlan(Plan):
     recorded: int
 
 
-Training = tuple[str, int, float | None]
-"""Contender, seed and learning rate (None for the optimizer's usual one)."""
+Training = tuple[str, int, float]
+"""Contender, seed and learning rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

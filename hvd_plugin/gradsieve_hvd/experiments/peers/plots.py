@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .on_links import links_known
 from .plan import Row
 
 _COLOURS = 10  # of matplotlib
@@ -40,15 +41,40 @@ def draw_over_seconds(axes: Any, lines: Iterable[Line]) -> None:
 
 
 def plot_training(rows: Sequence[Row], title: str, path: Path) -> None:
-    """Draw the rows of ``gradsieve bench train``, copies of a contender apart, and the target."""
+    """Draw the rows of ``gradsieve bench train``, copies of a contender apart, and the target; beside it the
+    same over the seconds of each link on which it is known what steps take.
+
+    rows: of trainings on one link. title: of what was measured.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.5, 5.0), layout="constrained")
-    axes = figure.subplots()
-    shown = [row for row in rows if "#" not in row["contender"]]
-    curves = [(row["contender"], list(zip(*row["curve"], strict=True))) for row in shown]
-    draw_over_seconds(axes, [Line(name, seconds, values) for name, (_, seconds, values) in curves])
+    rows = [row for row in rows if "#" not in row["contender"]]
+    links = links_known(rows)
+    figure = Figure(figsize=(8.5 * (1 + len(links)), 5.0), layout="constrained")
+    measured, *others = figure.subplots(1, 1 + len(links), squeeze=False)[0]
+    _draw(measured, rows, lines_of(rows), title)
+    for axes, link in zip(others, links, strict=True):
+        _draw(axes, rows, lines_of(rows, link), f"{link}: steps, times what one takes there")
+    figure.savefig(path, dpi=110)
+
+
+def lines_of(rows: Iterable[Row], link: str | None = None) -> list[Line]:
+    """Return the trainings of rows, over the seconds that were measured, or over those that their steps take
+    on a link, if that is known.
+    """
+    lines = []
+    for row in rows:
+        if link is not None and link not in row.get("on_links", {}):
+            continue
+        steps, seconds, values = zip(*row["curve"], strict=True)
+        if link is not None:
+            seconds = tuple(each * row["on_links"][link]["step_seconds"] for each in steps)
+        lines.append(Line(row["contender"], seconds, values))
+    return lines
+
+
+def _draw(axes: Any, rows: Sequence[Row], lines: Sequence[Line], title: str) -> None:
+    draw_over_seconds(axes, lines)
     axes.axhline(rows[0]["until"], color="black", linewidth=0.7, linestyle=":")
     axes.set_ylabel("accuracy on held-out data" if rows[0]["metric"] == "accuracy" else "held-out loss, nats")
     axes.set_title(title, fontsize="medium")
-    figure.savefig(path, dpi=110)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.experiments import options as common
 from gradsieve_hvd.experiments.tasks import TASKS
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 
@@ -16,6 +17,7 @@ from . import options, train_worker
 from .contenders import base_name, steps_together
 from .jobs import Results, measure_on_ranks
 from .on_links import add_links, links_known
+from .optimizers import usual_rate
 from .plan import Row, Training, TrainPlan
 from .reaching import Target
 from .tables import a_a_differences, measured_alike, on_links_table, train_table
@@ -37,12 +39,9 @@ from .tables import a_a_differences, measured_alike, on_links_table, train_table
 @click.option("--evaluate-steps", default=5, show_default=True, type=click.IntRange(1))
 @options.contenders()
 @options.density()
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option(
-    "--rates",
-    "rates_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@common.seeds()
+@common.first_seed()
+@common.rates(
     help='JSON with learning rates by contender, {"ddp": 0.1}; of a list each is trained. Else the '
     "optimizer's usual one.",
 )
@@ -52,9 +51,13 @@ from .tables import a_a_differences, measured_alike, on_links_table, train_table
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file of gradsieve bench exchange: also say how long it would have taken on its links.",
 )
-@options.timeout()
-@options.json()
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the metric over seconds.")
+@common.timeout()
+@common.json_kept()
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the metric over seconds, with --step-times over those on its links, too.",
+)
 def bench_train(
     task: str, optimizer: str, link: str, ranks: int, until: str, max_steps: int, evaluate_steps: int,
     contenders: str | None, density: float, seeds: int, first_seed: int, rates_file: Path | None,
@@ -68,12 +71,13 @@ def bench_train(
     results, rate = Results(file), format_rate(parse_rate(link))
     rates = json.loads(rates_file.read_text()) if rates_file is not None else {}
     names, target = options.names_of(contenders, optimizer), Target.parse(until)
+    usual = usual_rate(optimizer, TASKS[task]())
     _require_common_weights(names, evaluate_steps)
     trainings = [
         (name, seed, learning_rate)
         for seed in range(first_seed, first_seed + seeds)
         for name in sorted(names, key=lambda name: name != target.contender)
-        for learning_rate in _rates_of(rates, name)
+        for learning_rate in _rates_of(rates, name, usual)
     ]
     _require_one_target(target, trainings, seeds, evaluate_steps)
     known = measured_alike(results.rows).get((rate, ranks, optimizer), [])
@@ -97,21 +101,17 @@ def bench_train(
     if plot is not None:
         from .plots import plot_training
 
-        plot_training(results.rows, f"{task}, {ranks} ranks, {rate} each", plot)
+        rows = measured_alike(results.rows)[rate, ranks, optimizer]
+        plot_training(rows, f"{task}, {ranks} ranks, {rate} each", plot)
 
 
-def _rates_of(rates: dict[str, float | list[float]], name: str) -> list[float | None]:
-    chosen = rates.get(name, rates.get(base_name(name)))
+def _rates_of(rates: dict[str, float | list[float]], name: str, usual: float) -> list[float]:
+    chosen = rates.get(name, rates.get(base_name(name), usual))
     return [*chosen] if isinstance(chosen, list) else [chosen]
 
 
 def _has_row(training: Training, rows: Iterable[Row]) -> bool:
-    """Whether there is a row of a training; without a rate of its own, at any rate."""
-    name, seed, rate = training
-    return any(
-        (row["contender"], row["seed"]) == (name, seed) and rate in (None, row["learning_rate"])
-        for row in rows
-    )
+    return any((row["contender"], row["seed"], row["learning_rate"]) == training for row in rows)
 
 
 def _require_common_weights(names: Iterable[str], evaluate_steps: int) -> None:

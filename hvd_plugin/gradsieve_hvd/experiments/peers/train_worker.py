@@ -38,7 +38,7 @@ class _Training:
         name, seed, rate = training
         model = self._task.model(seed)
         plain = plain_optimizer(self._plan.optimizer, self._task, model)
-        learning_rate = set_rate(plain, rate)
+        set_rate(plain, rate)
         contender = make(name, model, plain, self._plan.density)
         rising = self._task.metric == "accuracy"
         while not self._has_reached(target, rising=rising) and len(self._step_seconds) < most_steps:
@@ -54,7 +54,7 @@ class _Training:
             self.curve.append((len(self._step_seconds), sum(self._step_seconds), value))
         contender.finish()
         until = self.curve[-1][-1] if target is None else target
-        return self._row(name, seed, learning_rate, until, first_at(self.curve, until, rising=rising))
+        return self._row(name, seed, rate, until, first_at(self.curve, until, rising=rising))
 
     def _has_reached(self, target: float | None, *, rising: bool) -> bool:
         return target is not None and first_at(self.curve, target, rising=rising) is not None
@@ -93,11 +93,10 @@ class _Training:
         }
 
 
-def set_rate(plain: Optimizer, rate: float | None) -> float:
-    """Set a learning rate, if there is one, and return the one in force."""
-    for group in plain.param_groups if rate is not None else ():
+def set_rate(plain: Optimizer, rate: float) -> None:
+    """Set the learning rate of all parameters."""
+    for group in plain.param_groups:
         group["lr"] = rate
-    return float(plain.param_groups[0]["lr"])
 
 
 def main() -> None:

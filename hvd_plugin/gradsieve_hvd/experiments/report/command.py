@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 
 from gradsieve import Compression
+from gradsieve_hvd.experiments import options
 
 from .figures import all_figures, tables
 from .layered import train_layered
@@ -28,7 +29,7 @@ def command() -> None:
 
 @command.command("gradients")
 @click.option("--epochs", default=16, show_default=True, type=click.IntRange(1))
-@click.option("--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@options.density()
 @click.option("--seed", default=0, show_default=True, type=int)
 @click.option(
     "--out",
@@ -37,9 +38,7 @@ def command() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the plots.",
 )
-@click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+@options.json()
 def report_gradients(epochs: int, density: float, seed: int, out: Path, file: Path | None) -> None:
     """Train the digits model with the Laplace rule and look at its gradients.
 

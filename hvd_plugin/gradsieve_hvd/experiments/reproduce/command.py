@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from gradsieve_hvd.experiments import options
 from gradsieve_hvd.experiments.tasks import TASKS
 
 from .finding import Finding, Reproduction, Verdict
@@ -28,11 +29,9 @@ _STYLES: dict[Verdict, str] = {"holds": "green", "holds more strongly": "bold gr
     type=click.Choice(["A", "E"]),
     help="Only this paper's. Can be repeated.",
 )
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Trainings of each kind.")
+@options.seeds(help="Trainings of each kind.")
 @click.option("--quick", is_flag=True, help="A fraction of the work: shows that all works, not how well.")
-@click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+@options.json()
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -53,9 +52,7 @@ def command(claims: tuple[str, ...], seeds: int, quick: bool, file: Path | None,
     except ImportError as error:
         raise click.ClickException(f"{error}; pip install 'gradsieve[demo]' brings it") from error
     torch.set_num_threads(1)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PLAIN_WIDTH)
+    console = options.console(_PLAIN_WIDTH)
     made: dict[str, Reproduction] = {}
     for letter in claims or tuple(CLAIMS):
         claim = CLAIMS[letter]

@@ -17,6 +17,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from gradsieve_hvd.experiments import options
+
 from .modes.rows import SIMULATED, Cell, Measured, comparisons, measure
 from .modes.stragglers import SCENARIOS
 from .modes.tasks import MODE_TASKS
@@ -75,9 +77,7 @@ def _names(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, st
 )
 @click.option("--horizon", default=1000.0, show_default=True, help="Virtual time after which runs are ended.")
 @click.option("--processes", default=2, show_default=True, type=click.IntRange(1))
-@click.option(
-    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write all figures here."
-)
+@options.json()
 def simulate_modes(
     task: str, workers: int, scenarios: list[str], modes: list[str], densities: tuple[float, ...], seeds: int,
     tuning_seeds: int, no_retuning: bool, horizon: float, processes: int, file: Path | None,
@@ -93,9 +93,7 @@ def simulate_modes(
         for scenario in scenarios
         for mode in modes
     ]
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PLAIN_WIDTH)
+    console = options.console(_PLAIN_WIDTH)
     with Console(stderr=True).status(f"{task}, {workers} workers") as status:
         measured = []
         for each in _measured(_without_retuning(cells) if no_retuning else cells, processes):

@@ -36,6 +36,7 @@ def auto(
     announce_every: int = 10,
     parameter_server: bool = False,
     server_ranks: Collection[int] | None = None,
+    equal_batches: bool = False,
 ) -> Any:
     """Return an optimizer that begins as of mode "synchronous" and can change its mode; see `AutoMethods`.
 
@@ -48,7 +49,8 @@ def auto(
         announce_every: of mode "balanced".
         parameter_server: whether it may change to "asp", "ssp", "dssp" and "dasp" as well, in which ranks
             step at their own pace. The program must save its state within ``consistent()``.
-        server_ranks: see `gradsieve_hvd.optimizer.served.mode.served`.
+        server_ranks: see `gradsieve_hvd.optimizer.served.mode.served`, as for the next one.
+        equal_batches: in "dasp".
 
     Raises:
         ConfigurationError: see `synchronous_as`; or a setting is not allowed, or ranks are elastic.
@@ -59,8 +61,12 @@ def auto(
     if is_elastic():
         raise ConfigurationError("mode='auto' does not go with hvd.elastic: ranks must stay. Name a mode")
     settings = settings_from(request.compression)
-    if server_ranks is not None and not parameter_server:
-        raise ConfigurationError(f"server_ranks={server_ranks!r} without parameter_server=True")
+    for name, value, is_set in (
+        ("server_ranks", server_ranks, server_ranks is not None),
+        ("equal_batches", equal_batches, equal_batches),
+    ):
+        if is_set and not parameter_server:
+            raise ConfigurationError(f"{name}={value!r} without parameter_server=True")
     made = synchronous_as(
         request,
         _derived,
@@ -68,13 +74,15 @@ def auto(
         announce_every=announce_every,
         parameter_server=parameter_server,
         server_ranks=None if server_ranks is None else repr(server_ranks),
+        equal_batches=equal_batches,
         **rules.describe(),
     )
     server = None
     if parameter_server:
         transport = made.synchronizer.connection.transport
         require_mailing(transport)
-        server = ServedSteps(request.optimizer, made.synchronizer, shards_of(server_ranks, transport.size))
+        shards = shards_of(server_ranks, transport.size)
+        server = ServedSteps(request.optimizer, made.synchronizer, shards, equal_batches=equal_batches)
     made.mode_changes = ModeChanges(
         made.synchronizer,
         dataclasses.replace(settings, config=usual_settings().config),

@@ -31,6 +31,7 @@ class ServedSteps:
         synchronizer: sums gradients in the other modes. What waits in its residuals goes on waiting there,
             and goes with the pushes.
         shards: the ranks that may keep weights.
+        equal_batches: see `ServedTraining`.
 
     training: of the present phase; None in modes without a server. dealt: batches that a sampler deals, in
     all phases since the last mode without a server. staleness_bound: of the present mode; None for the usual
@@ -38,9 +39,15 @@ class ServedSteps:
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, synchronizer: Synchronizer, shards: Sequence[int]
+        self,
+        optimizer: torch.optim.Optimizer,
+        synchronizer: Synchronizer,
+        shards: Sequence[int],
+        *,
+        equal_batches: bool = False,
     ) -> None:
         self._optimizer, self._synchronizer, self._shards = optimizer, synchronizer, shards
+        self._equal_batches = equal_batches
         self.training: ServedTraining | None = None
         self._mode, self._phases = "", 0
         self.dealt = self._nothing_dealt()
@@ -73,6 +80,7 @@ class ServedSteps:
             mode,
             self._shards,
             staleness_bound,
+            equal_batches=self._equal_batches,
             timeout=reducer.settings.timeout_seconds,
             meet=meet,
             first_step=step,

@@ -39,9 +39,10 @@ class DynamicSampler(Sampler[list[int]]):
        has used is dealt again when the loader is iterated again in the same epoch.
 
     With a parameter server nobody knows beforehand who takes how many batches, and rank 0 deals them one by
-    one to whoever asks; see `gradsieve_hvd.server.sample_ledger.SampleLedger`. A rank whose loader begins an
-    epoch that the others have used up gets none. Training begins with the first batch, rather than step: all
-    ranks must have the same weights by then.
+    one to whoever asks, in "dasp" as large as their shares say when they are dealt; see
+    `gradsieve_hvd.server.sample_ledger.SampleLedger`. A rank whose loader begins an epoch that the others
+    have used up gets none. Training begins with the first batch, rather than step: all ranks must have the
+    same weights by then.
 
     Args:
         dataset: anything with a length, the same on all ranks.

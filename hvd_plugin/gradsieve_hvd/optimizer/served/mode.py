@@ -32,6 +32,7 @@ def served(
     *,
     server_ranks: Collection[int] | None = None,
     staleness_bound: int | None = None,
+    equal_batches: bool = False,
 ) -> Any:
     """Return an optimizer whose steps push gradients to a parameter server; see `ServedMethods`.
 
@@ -42,6 +43,8 @@ def served(
             every one of them, so leave out those that are slow. Rank 0 orders releases in any case.
         staleness_bound: by how many iterations a rank may lead the slowest, in "ssp" and "dssp"; None for 3
             and 15.
+        equal_batches: whether a `DynamicSampler` deals batches of one size in "dasp", too, rather than larger
+            ones to faster ranks.
 
     Raises:
         ConfigurationError: a setting is not allowed in these modes, or ``server_ranks`` are not ranks.
@@ -61,6 +64,7 @@ def served(
         "optimizer": type(request.optimizer).__name__,
         "server_ranks": ", ".join(map(str, shards)),
         "staleness_bound": str(staleness_bound),
+        "equal_batches": str(equal_batches),
     }
     named = sorted(request.named, key=lambda each: each[0])
     whole = Compression.topk(min_elements=sys.maxsize)
@@ -72,6 +76,7 @@ def served(
         mode,
         shards,
         staleness_bound,
+        equal_batches=equal_batches,
         timeout=settings.timeout_seconds,
         meet=meeting(settings, named, ranks, compared),
     )

@@ -53,8 +53,9 @@ class ServedCounters:
 
     steps: calls of ``step()``. kept: those that brought no new weights. pushed_bytes: payloads of gradients.
     reply_bytes: weights that came back.
-    computing_seconds: between steps. waiting_seconds: in ``step()``, from the push to the answer. staleness:
-    releases that an applied gradient had missed, the mean over all ranks' so far.
+    computing_seconds: between steps, with selecting and encoding. waiting_seconds: in ``step()``, from the
+    push to the answer. staleness: releases that an applied gradient had missed, the mean over all ranks' so
+    far. share: of the batches that this rank is dealt from now on, in those of ``batch_size``.
     """
 
     steps: int = 0
@@ -64,6 +65,7 @@ class ServedCounters:
     computing_seconds: float = 0.0
     waiting_seconds: float = 0.0
     staleness: float = 0.0
+    share: float = 1.0
 
     def mean(self, step: int) -> OptimizerStats:
         """Return the means of its steps. step: optimizer steps before."""
@@ -103,6 +105,7 @@ class ServedTraining:
         timeout: how long nothing may be heard, in seconds.
         meet: is called before the first step, on all ranks; raises if they cannot train together.
         first_step: how many steps were taken before, in another mode.
+        equal_batches: whether all batches that a sampler deals are of one size.
         gives_back: whether the optimizer's state comes back to all ranks at the end.
         dealt: batches, and who has which, of trainings before this one, which go on after it.
 
@@ -121,6 +124,7 @@ class ServedTraining:
         *,
         timeout: float,
         meet: Callable[[], None],
+        equal_batches: bool = False,
         first_step: int = 0,
         gives_back: bool = False,
         dealt: DealtBefore | None = None,
@@ -128,7 +132,7 @@ class ServedTraining:
         self._optimizer, self._transport, self._timeout = optimizer, transport, timeout
         self._named, self.gradients, self._first_step = named, gradients, first_step
         self._mode, self._shards, self._meet, self._gives_back = mode, shards, meet, gives_back
-        self._policy = policy(POLICIES[mode], staleness_bound)
+        self._staleness_bound, self._equal_batches = staleness_bound, equal_batches
         self._mailing = require_mailing(transport)
         self._weights = ServedWeights(self._named)
         self._server: ServerThread | None = None
@@ -246,16 +250,23 @@ class ServedTraining:
                 f"step(samples={samples}) after a batch that the DynamicSampler has dealt {dealt}: take "
                 "one step for each batch that its loader yields"
             )
+        computed = time.monotonic()
         payloads = self.gradients.payloads(self._first_step + worker.pushes, self.batches.scale)
         if isinstance(payloads, list):
             self._refuse(worker, payloads)
         assert isinstance(payloads, dict)
-        seconds = max(time.monotonic() - self._began, _SHORTEST_SECONDS)
+        # Apart from each other: speeds are without what takes as long for a small batch (see `Balance`).
+        seconds, encoding = max(computed - self._began, _SHORTEST_SECONDS), time.monotonic() - computed
         hyperparameters = hyperparameters_of(groups) if self._transport.rank == 0 else []
         pushed = time.monotonic()
         try:
             fresh = worker.push(
-                payloads, samples or dealt or 1, seconds, hyperparameters, dealt=dealt is not None
+                payloads,
+                samples or dealt or 1,
+                seconds,
+                hyperparameters,
+                encoding_seconds=encoding,
+                dealt=dealt is not None,
             )
         except GradsieveError:
             self.gradients.rollback()
@@ -265,8 +276,8 @@ class ServedTraining:
         self.gradients.commit()
         self.batches.used()
         self._began = time.monotonic()
-        self._count(payloads, fresh, seconds, self._began - pushed)
-        self.counters.staleness = worker.staleness
+        self._count(payloads, fresh, seconds + encoding, self._began - pushed)
+        self.counters.staleness, self.counters.share = worker.staleness, worker.share
 
     def finish(self, groups: torch.optim.Optimizer) -> None:
         """Stop pushing, serve until all ranks have stopped, and take over the last version; a second time,
@@ -352,8 +363,10 @@ class ServedTraining:
         shard = Shard(copies, names, optimizer, transport.size)
         maker = None
         if transport.rank == 0:
+            # Who is not dealt batches by us goes on with its own, whatever it is told.
+            equal = self._equal_batches or not self.batches.dealt
             maker = DecisionMaker(
-                self._policy,
+                policy(POLICIES[self._mode], self._staleness_bound, equal_batches=equal),
                 transport.size,
                 self._began,
                 partition.shards,

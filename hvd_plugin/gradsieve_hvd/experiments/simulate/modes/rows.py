@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from gradsieve_hvd.server.modes import MODES, DynamicAdaptive, Mode, SharesBySpeed
+from gradsieve_hvd.server.modes import DASP_WITH_SHARES, MODES, Mode
 
 from .run import Cluster, Run, Setting
 from .stragglers import SCENARIOS
 from .tasks import MODE_TASKS, ModeTask
 from .tuning import tune
 
-SIMULATED: Mapping[str, Mode] = MappingProxyType(
-    dict(MODES) | {"dasp-shares": DynamicAdaptive(shares=SharesBySpeed())}
-)
+SIMULATED: Mapping[str, Mode] = MappingProxyType(dict(MODES) | {"dasp-shares": DASP_WITH_SHARES})
 BASELINES = ("synchronous", "asp", "ssp", "dssp")
 _RESAMPLES = 2_000
 
