@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from gradsieve_hvd.control.messages import RankTelemetry, Telemetry
+from gradsieve_hvd.control.telemetry import RankTelemetry, Telemetry
 from gradsieve_hvd.control.window import Window as CoordinatorWindow
 from gradsieve_hvd.experiments.simulate.modes.run import Cluster, Run, Setting
 from gradsieve_hvd.experiments.simulate.modes.stragglers import SCENARIOS, Scenario

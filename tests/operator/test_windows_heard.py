@@ -6,7 +6,7 @@ import horovod_jobs as jobs
 import pytest
 from operator_in_memory import JOB, conditions, running, until
 
-from gradsieve_hvd.control.messages import RankTelemetry, Telemetry
+from gradsieve_hvd.control.telemetry import RankTelemetry, Telemetry
 from gradsieve_hvd.control.window import Window
 from gradsieve_operator.cluster.coordinator_status import read_status
 

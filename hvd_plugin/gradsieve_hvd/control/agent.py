@@ -21,6 +21,7 @@ import aiohttp
 from gradsieve.errors import GradsieveError, LaunchError
 from gradsieve_hvd.control.agent_lease import AgentLease
 from gradsieve_hvd.control.agent_runs import AgentRuns
+from gradsieve_hvd.control.agent_samples import AgentSamples
 from gradsieve_hvd.control.children import ENDING
 from gradsieve_hvd.control.contract import (
     AGENT_PATH,
@@ -29,10 +30,14 @@ from gradsieve_hvd.control.contract import (
     FENCED_STATUS,
     HOST,
     PROTOCOL,
+    RANK_SAMPLES,
     ROLE_COORDINATOR,
+    SAMPLES,
+    SAMPLES_REFUSED,
     SERVER_NAME,
     SILENCE_SECONDS,
     SLOTS,
+    TAKES_SAMPLES,
     TLS_DIRECTORY,
     WORKER_GROUP,
 )
@@ -114,7 +119,9 @@ class Agent:
         self._settings = settings
         self._authorities = Authorities(client_context(settings.tls), settings.tls)
         self._outbox = Outbox()
-        self.runs = AgentRuns(settings.slots, folder, settings.variables(), self._outbox)
+        self._samples, self._samples_at = AgentSamples(settings.slots), folder / "samples"
+        variables = {**settings.variables(), SAMPLES: str(self._samples_at)}
+        self.runs = AgentRuns(settings.slots, folder, variables, self._outbox)
         self._lease = AgentLease(lambda: self._do(self.runs.end_forsaken()))
         self._work: set[asyncio.Task[None]] = set()
         self._complained = ("", 0.0)
@@ -123,6 +130,7 @@ class Agent:
     async def serve(self) -> int:
         """Dial the coordinator again and again until told to end; returns the exit status."""
         back_off, alone_since = _SHORTEST_BACK_OFF, time.monotonic()
+        await self._samples.open(self._samples_at)
         async with aiohttp.ClientSession(connector=insistent_connector()) as session:
             while True:
                 began = time.monotonic()
@@ -153,6 +161,7 @@ class Agent:
             task.cancel()
         await self.runs.end()
         self.runs.close()
+        self._samples.close()
 
     def _complain(self, message: str) -> None:
         said, when = self._complained
@@ -185,7 +194,7 @@ class Agent:
                         raise Refused("the coordinator sent something else than text")
                     fields = Fields.parse(message.data, "message from the coordinator")
                     if fields.text("type") == "registered":
-                        self._on_registered(dialled)
+                        self._on_registered(dialled, fields)
                         sender = asyncio.create_task(self._send(socket))
                     else:
                         self._on_message(fields)
@@ -196,6 +205,8 @@ class Agent:
             if sender is not None:
                 sender.cancel()
                 self._lease.disconnected()
+            self._samples.hold()
+            self._outbox.forget(RANK_SAMPLES)
             self._socket = None
             # Only who leaves is "going away"; this agent is about to dial again.
             code = aiohttp.WSCloseCode
@@ -216,10 +227,12 @@ class Agent:
             "machine": os.uname().nodename,
         }
 
-    def _on_registered(self, dialled: float) -> None:
+    def _on_registered(self, dialled: float, fields: Fields) -> None:
         _log.info("registered with %s as %s", self._settings.coordinator, self._settings.incarnation.host)
         self._complained = ("", 0.0)
         self._lease.heard_at(dialled)
+        if TAKES_SAMPLES in fields:
+            self._samples.hand_to(self._outbox.put)
 
     def _on_message(self, fields: Fields) -> None:
         kind = fields.text("type", most=32)
@@ -229,6 +242,8 @@ class Agent:
             self.runs.signal(fields)
         elif kind == "end":
             self._do(self._end_runs(fields.text("id", most=64, empty=True), fields.text("ask", most=64)))
+        elif kind == SAMPLES_REFUSED:
+            self._samples.refused(fields.text("reason"))
         elif kind == "fence":
             raise _Over(FENCED_STATUS, f"fenced: {fields.text('reason')}")
         elif kind == "refused":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -25,8 +25,9 @@ from gradsieve_hvd.control.contract import (
 from gradsieve_hvd.control.fields import MOST_BYTES, Fields, Refused
 from gradsieve_hvd.control.identity import Identity
 from gradsieve_hvd.control.job_state_machine import JobStateMachine
-from gradsieve_hvd.control.messages import Incarnation, Plan, Registration, Roster, Telemetry
+from gradsieve_hvd.control.messages import Incarnation, Plan, Registration, Roster
 from gradsieve_hvd.control.registry import Fenced
+from gradsieve_hvd.control.telemetry import Telemetry
 
 REQUEST_SECONDS = 10.0
 """How long a caller may take to send a request, or an agent to register."""
@@ -51,8 +52,8 @@ class Decisions(Protocol):
     async def agent_registered(self, registration: Registration, connection: AgentConnection) -> None:
         """Take an agent in, or raise :class:`Refused`."""
 
-    def agent_message(self, incarnation: Incarnation, fields: Fields) -> None:
-        """Take a message of a registered agent, or raise :class:`Refused`."""
+    def agent_message(self, incarnation: Incarnation, fields: Fields) -> Mapping[str, Any] | None:
+        """Take a message of a registered agent, or raise :class:`Refused`; returns what to answer."""
 
     def agent_gone(self, incarnation: Incarnation, connection: AgentConnection, *, left: bool) -> None:
         """A registered agent's connection has ended; it ``left`` if it said so."""
@@ -147,7 +148,9 @@ class Api:
                 if message.type is not WSMsgType.TEXT:
                     raise Refused("an agent's message must be text")
                 fields = Fields.parse(message.data, f"message of {incarnation.host}")
-                self._decisions.agent_message(incarnation, fields)
+                answer = self._decisions.agent_message(incarnation, fields)
+                if answer is not None:
+                    await connection.send(answer)
 
 
 @web.middleware

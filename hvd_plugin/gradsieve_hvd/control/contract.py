@@ -22,6 +22,8 @@ READ_ONLY_LISTEN = "GRADSIEVE_READONLY_LISTEN"
 # Environment variables that only ranks see, or processes below an agent.
 JOB_GENERATION = "GRADSIEVE_JOB_GENERATION"
 RUN_ID = "GRADSIEVE_RUN_ID"
+SAMPLES = "GRADSIEVE_SAMPLES"
+"""Path of the agent's socket, to which ranks hand what they have measured of themselves."""
 COMPRESSION = "GRADSIEVE_COMPRESSION"
 
 # Files of a TLS directory.
@@ -65,6 +67,14 @@ STOP_PATH = "/v1/stop"
 HEALTH_PATH = "/healthz"
 READY_PATH = "/readyz"
 METRICS_PATH = "/metrics"
+
+# What an agent says of its ranks' samples, and what it is answered where they are refused.
+RANK_SAMPLES = "samples"
+SAMPLES_REFUSED = "samplesRefused"
+
+TAKES_SAMPLES = "takesSamples"
+"""Field of the coordinator's answer to a registration: 1 if agents may send what ranks measure. One of an
+earlier version, which does not say so, would cut off an agent for it."""
 
 # Backends.
 MPI = "MPI"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,14 +13,22 @@ from typing import Any, TypeVar
 from gradsieve_hvd.control.agent_connection import AgentConnection
 from gradsieve_hvd.control.agents import Agents
 from gradsieve_hvd.control.children import Children, Output
-from gradsieve_hvd.control.contract import CLOSE_REPLACED, GLOO, LOST
+from gradsieve_hvd.control.contract import (
+    CLOSE_REPLACED,
+    GLOO,
+    LOST,
+    RANK_SAMPLES,
+    SAMPLES_REFUSED,
+    TAKES_SAMPLES,
+)
 from gradsieve_hvd.control.fencing import END_SECONDS, Fencing
-from gradsieve_hvd.control.fields import Fields
+from gradsieve_hvd.control.fields import OUT_OF_DATE, Fields, Refused
 from gradsieve_hvd.control.job_state_machine import End, JobStateMachine
 from gradsieve_hvd.control.messages import Incarnation, Registration, Roster
 from gradsieve_hvd.control.mpi_ranks import MpiRanks
 from gradsieve_hvd.control.rank_group import RankGroup, Setting, failure
 from gradsieve_hvd.control.status import status_json
+from gradsieve_hvd.control.telemetry import read_report
 
 _Work = TypeVar("_Work")
 _STOP_SECONDS = 20.0
@@ -108,7 +116,7 @@ class Coordinator:
         _log.info("host %s registered (%s, %d slots)", who.host, who.uid, registration.slots)
         self._fencing.heard(who)
         old = self._agents.connected(registration, connection)
-        await connection.send({"type": "registered"})
+        await connection.send({"type": "registered", TAKES_SAMPLES: 1})
         if old is not None:
             await old.close(CLOSE_REPLACED, "replaced by a newer connection")
         if self.job.started_generation is not None or not self._may_take_part(who):
@@ -119,9 +127,23 @@ class Coordinator:
         """Whether its ranks may train on under a new coordinator, until that can start the job anew."""
         return self.job.roster is None or self.job.registry.is_admitted(incarnation)
 
-    def agent_message(self, incarnation: Incarnation, fields: Fields) -> None:
-        """Take a message of a registered agent, or raise :class:`Refused`."""
-        self._agents.message(incarnation, fields)
+    def agent_message(self, incarnation: Incarnation, fields: Fields) -> Mapping[str, Any] | None:
+        """Take a message of a registered agent, or raise :class:`Refused`; returns what to answer.
+
+        Samples that are refused cost the agent no more than an answer: its ranks train on. Those that come
+        too late, of ranks that are over, not even that.
+        """
+        if fields.text("type", most=32) != RANK_SAMPLES:
+            self._agents.message(incarnation, fields)
+            return None
+        try:
+            self.job.take_ranks(incarnation, read_report(fields, incarnation.host))
+        except Refused as error:
+            if error.status == OUT_OF_DATE:
+                return None
+            _log.warning("refused: %s", error)
+            return {"type": SAMPLES_REFUSED, "reason": str(error)}
+        return None
 
     def agent_gone(self, incarnation: Incarnation, connection: AgentConnection, *, left: bool) -> None:
         """A registered agent's connection has ended; it ``left`` if it said so."""
@@ -284,8 +306,8 @@ class Coordinator:
         self.job.running()
         _log.info("generation %d: all ranks run", self.job.generation)
 
-    def _assigned(self, rank_zero_host: str) -> None:
-        self.job.rank_zero_host = rank_zero_host
+    def _assigned(self, hosts: Sequence[str]) -> None:
+        self.job.measured.number(hosts)
         self.job.lost_hosts = ()
         self._lost_now.clear()
 

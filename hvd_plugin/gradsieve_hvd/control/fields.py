@@ -12,6 +12,9 @@ from gradsieve.errors import LaunchError
 MOST_BYTES = 1 << 20
 """Size of the largest message or request body that is read."""
 
+OUT_OF_DATE = 409
+"""Status of what is refused because it comes too late, or out of turn."""
+
 _MOST_TEXT = 4096
 
 

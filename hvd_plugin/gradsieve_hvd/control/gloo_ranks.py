@@ -202,8 +202,8 @@ class GlooRanks:
         """Ranks were numbered: at the start, or because hosts came or went."""
         self._current = [(slot.hostname, slot.local_rank) for slot in plan]
         self._host_was_lost.clear()
-        first = next(slot.hostname for slot in plan if slot.rank == 0)
-        self._setting.assigned(self._hosts[first].host)
+        numbered = sorted(plan, key=lambda slot: slot.rank)
+        self._setting.assigned([self._hosts[slot.hostname].host for slot in numbered])
 
     def _outcome(self, error: str | None) -> End:
         statuses = [self._statuses.get(place, LOST_STATUS) for place in self._current]

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from gradsieve_hvd.control.messages import Telemetry
+from gradsieve_hvd.control.telemetry import Telemetry
 
 HOUR = 3600.0
 POINT_SECONDS = 10.0
@@ -71,7 +71,7 @@ def _point(telemetry: Telemetry, now: float) -> Point:
     return Point(
         at=now,
         generation=telemetry.generation,
-        plan=int(numbers.get("appliedPlanGeneration", 0)),
+        plan=telemetry.plan,
         mode=telemetry.mode or "Synchronous",
         step=telemetry.step,
         step_seconds=numbers.get("stepSeconds", 0.0),

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from gradsieve_hvd.control.contract import (
@@ -25,11 +26,11 @@ from gradsieve_hvd.control.contract import (
     SUCCEEDED,
     WAITING,
 )
-from gradsieve_hvd.control.fields import Refused
-from gradsieve_hvd.control.history import History, Point
-from gradsieve_hvd.control.messages import DENSITIES, Incarnation, Plan, Registration, Roster, Telemetry
+from gradsieve_hvd.control.fields import OUT_OF_DATE, Refused
+from gradsieve_hvd.control.measurements import Measurements
+from gradsieve_hvd.control.messages import DENSITIES, Incarnation, Plan, Registration, Roster
 from gradsieve_hvd.control.registry import Registry
-from gradsieve_hvd.control.window import Window
+from gradsieve_hvd.control.telemetry import RankTelemetry, Telemetry
 
 _ACTIVE = (STARTING, RUNNING)
 
@@ -59,31 +60,26 @@ class JobStateMachine:
         registry: the agents.
         roster: who is to take part; None until it was set.
         plan: the ranks' plan; None until it was set.
-        telemetry: last sample of the current start.
-        window: what the last samples come to.
+        measured: its telemetry.
+        refused_reports: how often telemetry was refused of which a host is not to speak.
         state: one of :data:`gradsieve_hvd.control.contract.STATES`.
         message: one line about the last change of the state.
         end: how the job ended; None before.
         lost_hosts: hosts whose loss ended the ranks, or that an elastic job goes on without.
         started_generation: the roster's generation when the ranks that run were started; None before.
-        rank_zero_host: host of rank 0.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.registry = Registry(clock)
-        self._clock = clock
-        self._taken_at = 0.0
         self.roster: Roster | None = None
         self.plan: Plan | None = None
-        self.telemetry: Telemetry | None = None
-        self.window = Window()
-        self._history = History()
+        self.measured = Measurements(clock)
+        self.refused_reports = 0
         self.state = WAITING
         self.message = "waiting for a roster"
         self.end: End | None = None
         self.lost_hosts: tuple[str, ...] = ()
         self.started_generation: int | None = None
-        self.rank_zero_host = ""
         self._used_up = False
         self._run_generation = -1
 
@@ -192,26 +188,29 @@ class JobStateMachine:
         """Keep a sample that ``host`` reports.
 
         Raises:
-            Refused: rank 0 is elsewhere (403), or the sample is of another generation (409).
+            Refused: rank 0 is elsewhere, or a rank that it names (403), or the sample is of another
+                generation (409).
         """
-        self._demand_rank_zero(host, "telemetry from")
-        if self.started_generation is None or not (
-            self.started_generation <= telemetry.generation <= self.generation
-        ):
-            raise Refused(f"telemetry of generation {telemetry.generation}: that is not running", 409)
-        self.telemetry, self._taken_at = telemetry, self._clock()
-        self.window.take(telemetry, self._taken_at)
-        self._history.take(telemetry, self._taken_at)
+        with self._counting_refusals():
+            self._demand_rank_zero(host, "telemetry from")
+            self._demand_running(telemetry.generation)
+            self.measured.take(host, telemetry)
 
-    @property
-    def telemetry_age(self) -> float | None:
-        """Seconds since the last sample came, whatever the clock of its host shows; None without one."""
-        return None if self.telemetry is None else self._clock() - self._taken_at
+    def take_ranks(self, incarnation: Incarnation, ranks: Sequence[RankTelemetry]) -> None:
+        """Keep what the agent of a host reports of the ranks there.
 
-    def history_until_now(self) -> tuple[float, Sequence[Point]]:
-        """Return the time, in seconds of the clock that points have, and those of the last hour."""
-        now = self._clock()
-        return now, self._history.points(now)
+        Raises:
+            Refused: one of them is elsewhere (403), or of another generation, or another agent has this host
+                (409).
+        """
+        with self._counting_refusals():
+            if not self.registry.is_admitted(incarnation):
+                raise Refused(
+                    f"telemetry from {incarnation.host}: another agent takes part for this host", 409
+                )
+            for rank in ranks:
+                self._demand_running(rank.generation)
+            self.measured.take_ranks(incarnation.host, ranks)
 
     def start(self) -> Roster:
         """Waiting → Starting; returns what to start."""
@@ -219,9 +218,7 @@ class JobStateMachine:
         assert self.roster is not None
         self.state, self.message = STARTING, f"starting {self.roster.size} ranks"
         self.started_generation = self._run_generation = self.roster.generation
-        self.rank_zero_host = self.roster.hosts[0].host
-        self.telemetry = None
-        self.window.clear()
+        self.measured.begin([place.host for place in self.roster.hosts for _ in range(place.slots)])
         return self.roster
 
     def running(self) -> None:
@@ -252,8 +249,21 @@ class JobStateMachine:
             self.state, self.message, self.end = SUCCEEDED if end.status == 0 else FAILED, end.message, end
 
     def _demand_rank_zero(self, host: str, what: str) -> None:
-        if host != self.rank_zero_host:
+        if self.measured.hosts[:1] != (host,):
             raise Refused(f"{what} {host}: rank 0 is not there", 403)
+
+    def _demand_running(self, generation: int) -> None:
+        started = self.started_generation
+        if started is None or not started <= generation <= self.generation:
+            raise Refused(f"telemetry of generation {generation}: that is not running", 409)
+
+    @contextmanager
+    def _counting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except Refused as refusal:
+            self.refused_reports += refusal.status != OUT_OF_DATE
+            raise
 
     def _may_change(self, extends: bool) -> bool:
         if self.active:

@@ -14,7 +14,6 @@ MOST_GENERATION = 2**53 - 1
 _MOST_SLOTS = 1024
 _MOST_MACHINE = 64  # HOST_NAME_MAX of Linux
 _MOST_PLAN_FIELDS = 64
-_MOST_MODES, _LONGEST_MODE = 16, 32
 DENSITIES = ("densityPermille", "minDensityPermille", "maxDensityPermille")
 """Fields of a plan, by which ranks change their densities while they run."""
 
@@ -42,7 +41,12 @@ def _uid_field(fields: Fields, *, empty: bool = False) -> str:
     return uid
 
 
-def _generation(fields: Fields) -> int:
+def generation_field(fields: Fields) -> int:
+    """A generation of the job, or of what it carries.
+
+    Raises:
+        Refused: it is none.
+    """
     return fields.integer("generation", 0, MOST_GENERATION)
 
 
@@ -95,7 +99,7 @@ class Registration:
         runs = fields.objects("runs", MOST_RANKS) if "runs" in fields else []
         return cls(
             Incarnation(host_field(fields), _uid_field(fields)),
-            _generation(fields),
+            generation_field(fields),
             fields.integer("slots", 1, _MOST_SLOTS),
             fields.texts("gpus", 64) if "gpus" in fields else (),
             fields.text("group", most=63, empty=True) if "group" in fields else "",
@@ -162,7 +166,7 @@ class Roster:
         if len({place.host for place in hosts}) != len(hosts):
             raise Refused("roster: a host is named twice")
         return cls(
-            _generation(fields),
+            generation_field(fields),
             command,
             backend,
             hosts,
@@ -209,121 +213,4 @@ class Plan:
         for name in DENSITIES:
             if name in fields:
                 fields.integer(name, 1, 1000)
-        return cls(_generation(fields), fields.scalars(_MOST_PLAN_FIELDS))
-
-
-@dataclass(frozen=True)
-class RankTelemetry:
-    """One rank's times per step.
-
-    Attributes:
-        rank: its number.
-        host: its host's name.
-        step_seconds: what its own work takes.
-        wait_seconds: what it waits for others; None if it does not say.
-        equal_share_seconds: what its own work would take with an equal share of the batch; None if it has
-            that.
-        throttled_share: of the periods in which its container's CPU limit was used up; None if it does not
-            say.
-    """
-
-    rank: int
-    host: str
-    step_seconds: float
-    wait_seconds: float | None = None
-    equal_share_seconds: float | None = None
-    throttled_share: float | None = None
-
-    @classmethod
-    def read(cls, fields: Fields) -> RankTelemetry:
-        """The times in ``fields``.
-
-        Raises:
-            Refused: a field does not fit.
-        """
-        return cls(
-            fields.integer("rank", 0, MOST_RANKS),
-            host_field(fields),
-            fields.number("stepSeconds"),
-            fields.number("waitSeconds") if "waitSeconds" in fields else None,
-            fields.number("equalShareSeconds") if "equalShareSeconds" in fields else None,
-            min(fields.number("throttledShare"), 1.0) if "throttledShare" in fields else None,
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """The times as they were sent."""
-        waits = {} if self.wait_seconds is None else {"waitSeconds": self.wait_seconds}
-        equal = self.equal_share_seconds
-        share = {} if equal is None else {"equalShareSeconds": equal}
-        throttled = {} if self.throttled_share is None else {"throttledShare": self.throttled_share}
-        times = {"stepSeconds": self.step_seconds, **waits, **share, **throttled}
-        return {"rank": self.rank, "host": self.host, **times}
-
-
-@dataclass(frozen=True)
-class Telemetry:
-    """What rank 0 reports every few seconds; the names are those of the JSON fields.
-
-    Attributes:
-        generation: of the job, as in the reporting rank's ``GRADSIEVE_JOB_GENERATION``.
-        step: number of the last finished step.
-        numbers: JSON name -> value, of the fields that are plain numbers.
-        ranks: every rank's times.
-        mode: in which they train; empty if the program does not say.
-        modes: that the program can change to while it runs, the present one among them; empty for none.
-    """
-
-    generation: int
-    step: int
-    numbers: dict[str, float]
-    ranks: tuple[RankTelemetry, ...] = ()
-    mode: str = ""
-    modes: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, fields: Fields) -> Telemetry:
-        """The sample in ``fields``.
-
-        Raises:
-            Refused: a field is missing, no finite number, or negative.
-        """
-        numbers = {name: fields.number(name) for name in ("stepSeconds", "waitSeconds", "time")}
-        optional = (
-            "selectSeconds",
-            "wireBytesPerStep",
-            "receivedBytesPerStep",
-            "startUpSeconds",
-            "bytesPerSecond",
-            "denseBytesPerStep",
-            "densityPermille",
-            "appliedPlanGeneration",
-            "committedStep",
-        )
-        for name in optional:
-            if name in fields:
-                numbers[name] = fields.number(name)
-        if "loss" in fields:
-            numbers["loss"] = fields.number("loss", -1e18)
-        ranks = fields.objects("ranks", MOST_RANKS) if "ranks" in fields else []
-        return cls(
-            _generation(fields),
-            fields.integer("step", 0, MOST_GENERATION),
-            numbers,
-            tuple(map(RankTelemetry.read, ranks)),
-            fields.text("mode", most=_LONGEST_MODE) if "mode" in fields else "",
-            _modes(fields),
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """The sample as it was sent."""
-        ranks = [rank.to_json() for rank in self.ranks]
-        whole = {name: int(value) if value.is_integer() else value for name, value in self.numbers.items()}
-        modes = {"mode": self.mode, "modes": list(self.modes)} if self.modes else {}
-        return {"generation": self.generation, "step": self.step, **whole, **modes, "ranks": ranks}
-
-
-def _modes(fields: Fields) -> tuple[str, ...]:
-    modes = fields.texts("modes", _MOST_MODES) if "modes" in fields else ()
-    if not all(0 < len(mode) <= _LONGEST_MODE for mode in modes):
-        fields.refuse("modes", f"names of 1 to {_LONGEST_MODE} characters")
-    return modes
+        return cls(generation_field(fields), fields.scalars(_MOST_PLAN_FIELDS))

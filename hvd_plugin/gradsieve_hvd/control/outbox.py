@@ -53,6 +53,10 @@ class Outbox:
             if message["type"] == "output":
                 self._output_bytes -= _size(message)
 
+    def forget(self, kind: str) -> None:
+        """Drop the messages of a type whose time is over; not output's, which is counted."""
+        self._messages = deque(message for message in self._messages if message["type"] != kind)
+
     def _drop_oldest_output(self) -> None:
         for place, message in enumerate(self._messages):
             if message["type"] == "output":

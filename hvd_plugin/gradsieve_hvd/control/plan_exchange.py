@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradsieve.policies import Steering
-from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.cpu_throttling import CpuThrottling
 from gradsieve_hvd.control.link_probe import LinkProbe
+from gradsieve_hvd.control.own_samples import own_sample, tell_agent
 from gradsieve_hvd.control.plan import NO_PLAN, Plan
 from gradsieve_hvd.control.reporter import SECONDS, Reporter, process_reporter
-from gradsieve_hvd.control.reporter_clock import StepClock
+from gradsieve_hvd.control.reporter_clock import StepClock, StepTimes
 from gradsieve_hvd.control.telemetry_sample import common_modes, telemetry_sample
 from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.transport.messages import Messages, Replies
@@ -72,10 +70,11 @@ class PlanExchange:
     2. Rank 0's part holds its newest plan, which all ranks follow from then on, and after how many steps the
        next message starts (`steps_to_next`).
     3. All parts hold step times, of which rank 0 makes a telemetry sample, and the modes that a rank can
-       change to. A plan with another mode is not followed in any of its parts, nor acknowledged.
+       change to. A plan with another mode is not followed in any of its parts, nor acknowledged. What is
+       told of the rank itself goes to its host's agent, when its part is made.
     4. When rank 0 asks for it, all ranks probe the link where they read a message; see `LinkProbe`.
-    5. Ranks that step at their own pace meet for it when rank 0 has a newer plan (`at_once`); in between it
-       reports what it sees of them.
+    5. Ranks that step at their own pace meet for it when rank 0 has a newer plan (`at_once`); in between each
+       tells its agent of itself, and rank 0 reports what it sees of all.
 
     name: tells several optimizers' messages apart. steering: is given the plan to follow. reporter: on rank 0
     only. standing: as of `join`. plan: in force; who can change modes follows its mode.
@@ -98,10 +97,10 @@ class PlanExchange:
         self._messages = messages
         self._reporter, self._standing = reporter, standing
         self._refused = 0  # the last plan that was
-        self._host = os.environ.get(contract.HOST) or socket.gethostname()
         self._steps_left = self._interval = 1  # until the next message starts; the same on all ranks
         self._rounds = 0  # since the last message; with local steps fewer than steps
         self._under_way: Replies | None = None
+        self._measured = 0  # the step after which its parts were made
         self._met: list[dict[str, Any]] = []  # all parts of the last message
 
     @property
@@ -122,13 +121,18 @@ class PlanExchange:
         """
         if self._under_way is not None:
             self._under_way.wait()  # of steps of another mode, perhaps
-        self._under_way = self._messages.tell(json.dumps(self._part(StepStatistics())).encode(), self._name)
+        part = self._part(StepStatistics(), self.clock.read())
+        self._under_way = self._messages.tell(json.dumps(part).encode(), self._name)
         parts = [json.loads(part) for part in self._under_way.wait()]
         self._under_way, self._steps_left, self._interval = None, 1, 1
         new = Plan.read(parts[0]["plan"])
         if modes is None or new.mode is None or new.mode in modes:
             self._read_plan(step, parts)
         self._met = parts
+
+    def report_own(self, times: StepTimes) -> None:
+        """Tell of this rank's own steps, which are at its own pace."""
+        self._tell_agent(times, None)
 
     def report(self, step: int, done: Progress) -> None:
         """On rank 0, report what ranks have done that step at their own pace."""
@@ -141,7 +145,6 @@ class PlanExchange:
                 "seconds": work + wait,
                 "wait": wait,
                 "select": 0.0,
-                "throttled": None,
                 "received": 0,
                 "bytes": done.wire_bytes,
                 "dense": done.gradient_bytes,
@@ -150,7 +153,7 @@ class PlanExchange:
             for part, work, wait in zip(self._met, done.work, done.waits, strict=True)
         ]
         times = {"stepSeconds": done.step_seconds, "waitSeconds": done.wait_seconds}
-        self._reporter.sample = self._sample(step, parts) | times
+        self._reporter.sample = self._sample(step, None, parts) | times
 
     def after_step(self, step: int, sent: StepStatistics) -> None:
         """Take part after ``step`` steps, the last of which sent what ``sent`` says.
@@ -181,23 +184,28 @@ class PlanExchange:
             self._read(step, parts)
         self._steps_left -= 1
         if self._steps_left <= 0:
-            part = json.dumps(self._part(sent)).encode()
+            times = self.clock.read()
+            self._tell_agent(times, step)
+            self._measured = step
+            part = json.dumps(self._part(sent, times)).encode()
             self._under_way = self._messages.tell(part, self._name)
 
-    def _part(self, sent: StepStatistics) -> dict[str, Any]:
-        times = self.clock.read()
+    def _tell_agent(self, times: StepTimes, step: int | None) -> None:
+        standing = self._standing()
+        sample = own_sample(times, standing.share, standing.computing, self._throttling.read())
+        tell_agent(self._messages.rank, self.plan.generation, step, sample)
+
+    def _part(self, sent: StepStatistics, times: StepTimes) -> dict[str, Any]:
         rounds, self._rounds = self._rounds, 0
         part = {
-            "host": self._host,
             "seconds": times.seconds,
             "wait": times.wait_seconds,
             "select": times.select_seconds,
-            "throttled": self._throttling.read(),
             "bytes": sent.payload_bytes + sent.dense_bytes,
             "received": sent.received_bytes,
             "dense": sent.gradient_bytes,
             "density": sent.density,
-            **self._standing()._asdict(),
+            "modes": list(self._standing().modes),
         }
         if self._reporter is not None:
             steps = steps_to_next(times.seconds * times.steps / max(rounds, 1), self._interval)
@@ -207,7 +215,7 @@ class PlanExchange:
     def _read(self, step: int, parts: list[dict[str, Any]]) -> None:
         self._steps_left = self._interval = parts[0]["next"]
         if self._reporter is not None:
-            self._reporter.sample = self._sample(step, parts)
+            self._reporter.sample = self._sample(step, self._measured, parts)
         self._read_plan(step, parts)
         self._met = parts
         if parts[0]["probe"]:
@@ -224,10 +232,10 @@ class PlanExchange:
         self._messages.tell(content, f"{self._name}.probe").wait()
         return time.monotonic() - began
 
-    def _sample(self, step: int, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _sample(self, step: int, measured: int | None, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         assert self._reporter is not None, "on rank 0"
         committed = self._reporter.committed_step
-        return telemetry_sample(step, parts, self.plan.generation, self._link, committed)
+        return telemetry_sample(step, measured, parts, self.plan.generation, self._link, committed)
 
     def _read_plan(self, step: int, parts: list[dict[str, Any]]) -> None:
         new = Plan.read(parts[0]["plan"])

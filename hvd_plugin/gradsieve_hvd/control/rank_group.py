@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,8 +31,8 @@ class Setting:
         registry: knows which incarnation of each host is admitted.
         output: takes what the ranks write, prefixed with their numbers.
         running: to be called when all ranks run.
-        assigned: to be called with the host of rank 0 whenever an elastic job's ranks were numbered: what
-            was lost before does not matter any more.
+        assigned: to be called with the hosts of all ranks, by rank, whenever an elastic job's ranks were
+            numbered: what was lost before does not matter any more.
     """
 
     roster: Roster
@@ -40,7 +40,7 @@ class Setting:
     registry: Registry
     output: Output
     running: Callable[[], None]
-    assigned: Callable[[str], None]
+    assigned: Callable[[Sequence[str]], None]
 
     def variables(self) -> dict[str, str]:
         """Environment of every rank, on top of its agent's."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from gradsieve_hvd.control.contract import STATES
 from gradsieve_hvd.control.job_state_machine import JobStateMachine
@@ -42,7 +42,7 @@ def status_json(job: JobStateMachine, started_at: str | None) -> dict[str, Any]:
         job: the job.
         started_at: when the ranks were started, as RFC 3339; None before.
     """
-    registry, telemetry = job.registry, job.telemetry
+    registry, telemetry = job.registry, job.measured.telemetry
     registered = [
         {"host": who.host, "podUID": who.uid, "connected": True, "admitted": registry.is_admitted(who)}
         for who in sorted(registry.connected)
@@ -63,8 +63,9 @@ def status_json(job: JobStateMachine, started_at: str | None) -> dict[str, Any]:
         "startedAt": started_at,
         "plan": {"generation": None, "appliedGeneration": None},
         "telemetry": None if telemetry is None else telemetry.to_json(),
-        "telemetryAge": job.telemetry_age,
-        "window": job.window.to_json(),
+        "telemetryAge": job.measured.age,
+        "window": job.measured.window.to_json(),
+        "refusedReports": job.refused_reports,
         "lostHosts": list(job.lost_hosts),
     }
     if job.plan is not None:
@@ -90,9 +91,14 @@ class _Collector:
         yield _gauge("gradsieve_roster_generation", "Generation of the roster.", job.generation)
         yield _gauge("gradsieve_registered_hosts", "Agents that are connected.", len(registry.connected))
         yield _gauge("gradsieve_missing_hosts", "Hosts of the roster without agent.", len(registry.missing()))
+        refused = CounterMetricFamily(
+            "gradsieve_refused_reports", "Reports of telemetry that were refused: of other hosts' ranks, say."
+        )
+        refused.add_metric([], job.refused_reports)
+        yield refused
         if job.plan is not None:
             yield _gauge("gradsieve_plan_generation", "Generation of the plan.", job.plan.generation)
-        telemetry = job.telemetry
+        telemetry = job.measured.telemetry
         if telemetry is None:
             return
         yield _gauge("gradsieve_step", "Number of the last finished step.", telemetry.step)

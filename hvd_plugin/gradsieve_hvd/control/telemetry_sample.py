@@ -1,4 +1,4 @@
-"""What rank 0 makes of the parts that all ranks have told: a telemetry sample, see docs/telemetry.md."""
+"""What rank 0 makes of the parts that all ranks have told: a sample of the job, see docs/telemetry.md."""
 
 from __future__ import annotations
 
@@ -18,18 +18,24 @@ Part = dict[str, Any]
 
 
 def telemetry_sample(
-    step: int, parts: Sequence[Part], plan: int, link: LinkProbe, committed: int | None
+    step: int,
+    measured: int | None,
+    parts: Sequence[Part],
+    plan: int,
+    link: LinkProbe,
+    committed: int | None,
 ) -> dict[str, Any]:
     """Return the fields of a sample.
 
     Args:
         step: steps taken.
+        measured: after which of them the parts were; None where each rank steps at its own pace.
         parts: of all ranks, by rank.
         plan: generation of the one that they follow.
         link: what probes have told.
         committed: newest step of a TrainingState; None without one.
     """
-    sample = {
+    sample: dict[str, Any] = {
         "generation": int(os.environ.get(contract.JOB_GENERATION) or 0),
         "step": step,
         "stepSeconds": _mean(parts, "seconds"),
@@ -40,7 +46,6 @@ def telemetry_sample(
         "denseBytesPerStep": round(_mean(parts, "dense")),
         "densityPermille": round(1000 * _mean(parts, "density"), 3),
         "appliedPlanGeneration": plan,
-        "ranks": [{"rank": rank, **_times(part)} for rank, part in enumerate(parts)],
         "time": time.time(),
     }
     names = {ours: name for name, ours in MODES.items()}
@@ -50,6 +55,8 @@ def telemetry_sample(
         sample["loss"] = loss
     if committed is not None:
         sample["committedStep"] = committed
+    if measured is not None:
+        sample["measuredStep"] = measured
     return sample
 
 
@@ -80,14 +87,3 @@ def _measured_link(parts: Sequence[Part], link: LinkProbe) -> dict[str, float]:
         "startUpSeconds": link.start_up,
         "bytesPerSecond": round(link.bytes_per_second),
     }
-
-
-def _times(part: Part) -> dict[str, Any]:
-    """Return one rank's host and times; with another share of the batch, also its work with an equal one."""
-    work = max(part["seconds"] - part["wait"], 0.0)
-    times = {"host": part["host"], "stepSeconds": work, "waitSeconds": part["wait"]}
-    if part["share"] != 1.0:
-        times["equalShareSeconds"] = max(work + part["computing"] * (1 / part["share"] - 1), 0.0)
-    if part["throttled"] is not None:
-        times["throttledShare"] = part["throttled"]
-    return times

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradsieve_hvd.control.messages import RankTelemetry, Telemetry
+from gradsieve_hvd.control.telemetry import RankTelemetry, Telemetry
 
 MOST_SAMPLES = 32
 """About a minute of them. The window begins again with each plan and each start of ranks."""
@@ -19,6 +19,7 @@ MOST_SLOWEST = 16
 """Ranks that are told one by one; of 16 384 at most, so that the answer to the operator stays small."""
 
 MOST_HOSTS = 128
+MOST_SILENT_HOSTS = 16
 
 _LEAST_SECONDS = 1e-9
 """A rank that claims to work for no time at all must not divide by it."""
@@ -47,15 +48,17 @@ class Window:
     _hosts: tuple[str, ...] = ()
     _ranks: tuple[int, ...] = ()
     _of: tuple[object, ...] = ()
+    _silent: tuple[str, ...] = ()
 
-    def take(self, telemetry: Telemetry, now: float) -> None:
+    def take(self, telemetry: Telemetry, now: float, silent: tuple[str, ...] = ()) -> None:
         """Add a sample; of another plan, start or set of ranks than the last one's it begins anew.
 
         Args:
-            telemetry: as rank 0 reports it.
+            telemetry: as rank 0 reports it, with what ranks tell of themselves.
             now: seconds of the coordinator's own clock.
+            silent: hosts of the ranks that do not, one for each.
         """
-        plan = int(telemetry.numbers.get("appliedPlanGeneration", 0))
+        plan, self._silent = telemetry.plan, silent
         ranks = tuple(rank.rank for rank in telemetry.ranks)
         hosts = tuple(rank.host for rank in telemetry.ranks)
         of = (plan, telemetry.generation, ranks, hosts)
@@ -101,6 +104,8 @@ class Window:
             "samples": len(samples),
             "seconds": samples[-1].taken_at - samples[0].taken_at,
             "ranks": len(work),
+            "silentRanks": len(self._silent),
+            "silentHosts": sorted(set(self._silent))[:MOST_SILENT_HOSTS],
             "stepSeconds": statistics.fmean(steps),
             "stepDeviation": statistics.pstdev(steps),
             "recentStepSeconds": statistics.median(steps[len(steps) // 2 :]),

@@ -13,6 +13,7 @@ from gradsieve_hvd.engine.statistics import StepStatistics
 if TYPE_CHECKING:
     from gradsieve_hvd.control.plan import Plan
     from gradsieve_hvd.control.plan_exchange import PlanExchange, Standing
+    from gradsieve_hvd.control.reporter_clock import StepTimes
     from gradsieve_hvd.engine.pace import Progress
 
 
@@ -95,6 +96,11 @@ class Agreement:
         """
         if self._control is not None:
             self._control.at_once(step, modes)
+
+    def report_own(self, times: StepTimes) -> None:
+        """On every such rank, tell what its own steps have taken since it last did."""
+        if self._control is not None:
+            self._control.report_own(times)
 
     def report(self, step: int, done: Progress) -> None:
         """On rank 0, report what they have done since the last report."""

@@ -104,6 +104,8 @@ def _doubt(window: Window | None, asked: Asked) -> tuple[str, str] | None:
         return "UnusableTelemetry", f"what the job reports cannot be: {flaw}"
     if window.generation != asked.generation:
         return "NotApplied", "ranks do not follow the present plan yet"
+    if window.silent:
+        return "SilentRanks", "some ranks tell nothing of themselves, and one may be the slow one"
     if window.samples < asked.adaptation.min_samples:
         return "TooFewSamples", f"fewer than {asked.adaptation.min_samples} samples of the present plan"
     if window.age > _STALE_SECONDS:

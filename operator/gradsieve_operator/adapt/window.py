@@ -53,6 +53,7 @@ class Window:
         throttled: part of the time in which that rank's container had used up its CPU limit.
         recent: median step of the later half of the samples; None if nobody says. A plan's first steps may
             not be what it makes of later ones: shares change some steps after the mode.
+        silent: how many ranks tell nothing of themselves, and are in none of these numbers.
         bandwidth_seconds: that what a step receives would take if nothing else delayed it; None when the link
             was not measured.
         trouble: what the cluster knows of its node; empty for nothing. It explains, and decides nothing.
@@ -71,6 +72,7 @@ class Window:
     trouble: str = ""
     bandwidth_seconds: float | None = None
     recent: float | None = None
+    silent: int = 0
 
     @property
     def noise(self) -> float:
@@ -124,6 +126,7 @@ def read_window(found: Mapping[str, Any], age: float) -> Window:
         throttled=_throttled(fields),
         bandwidth_seconds=_bandwidth_seconds(fields),
         recent=_recent(fields),
+        silent=fields.number_or("silentRanks", 0, 0, _MANY),
     )
 
 

@@ -50,9 +50,9 @@ def waiting(attacked):
 
 
 def standing(job):
-    """Return the status without what changes by itself: how long hosts are missing."""
+    """Return the status without what is to change: how long hosts are missing, and what was refused."""
     status = job.status()
-    return {**status, "missingSeconds": sorted(status["missingSeconds"])}
+    return {**status, "missingSeconds": sorted(status["missingSeconds"]), "refusedReports": None}
 
 
 def dial(job, party, *messages, folder=None):
@@ -111,7 +111,9 @@ def test_the_operator_cannot_pass_for_an_agent(waiting):
 
 def test_telemetry_is_not_taken_from_a_host_without_rank_zero(waiting):
     sample = {"generation": 3, "step": 1, "stepSeconds": 1, "waitSeconds": 0, "time": 1}
+    before = waiting.status()["refusedReports"]
     assert waiting.call("POST", "/v1/telemetry", sample, party="h1")[0] == 403
+    assert waiting.status()["refusedReports"] == before + 1
 
 
 def test_the_plan_is_not_for_a_host_without_rank_zero(job):
@@ -236,7 +238,7 @@ def test_an_agent_cannot_speak_for_anothers_run(job):
     lie = {"id": run_id, "status": 0, "stream": "stdout", "data": "ZXZpbAo="}
     messages = [{"type": kind, **lie} for kind in ("output", "exit")]
     answers, _ = dial(job, "h1", REGISTER, *messages, "{")
-    assert answers[0] == {"type": "registered"}
+    assert answers[0]["type"] == "registered"
     assert job.status()["state"] in ("Starting", "Running")
     assert "evil" not in coordinator.text().splitlines()
     assert agent.process.poll() is None

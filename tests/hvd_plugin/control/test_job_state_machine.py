@@ -12,10 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from gradsieve_hvd.control.contract import STATES
 from gradsieve_hvd.control.fields import Refused
 from gradsieve_hvd.control.job_state_machine import End, JobStateMachine
-from gradsieve_hvd.control.messages import Incarnation, Place, Plan, Registration, Roster, Telemetry
+from gradsieve_hvd.control.messages import Incarnation, Place, Plan, Registration, Roster
 from gradsieve_hvd.control.plain_hosts import Restarts, parse_hosts
 from gradsieve_hvd.control.registry import Fenced, Registry
 from gradsieve_hvd.control.status import status_json
+from gradsieve_hvd.control.telemetry import Telemetry
 
 
 def registration(host, uid, generation=1, slots=1):
@@ -211,19 +212,19 @@ def test_telemetry_is_taken_from_rank_zeros_host_and_the_running_generation_only
         with pytest.raises(Refused) as refusal:
             job.take(host, telemetry)
         assert refusal.value.status == status
-    assert job.telemetry is sample
+    assert job.measured.telemetry == sample
 
 
 def test_a_sample_is_as_old_as_it_has_been_here_whatever_its_hosts_clock_shows():
     now = [100.0]
     job = running(JobStateMachine(lambda: now[0]), "h0:a")
-    assert job.telemetry_age is None
+    assert job.measured.age is None
     job.take("h0", Telemetry(1, 10, {"time": 1e9}))
     now[0] = 107.5
-    assert job.telemetry_age == 7.5
+    assert job.measured.age == 7.5
     assert status_json(job, None)["telemetryAge"] == 7.5
     job.take("h0", Telemetry(1, 11, {"time": 1.0}))
-    assert job.telemetry_age == 0.0
+    assert job.measured.age == 0.0
 
 
 def test_a_plan_may_be_repeated_and_replaced_by_a_newer_one_only():
@@ -322,8 +323,8 @@ HOSTS, UIDS, GENERATIONS = st.sampled_from("xy"), st.sampled_from("abc"), st.int
 
 def view(job):
     """Return all that a refused operation must leave as it was."""
-    state = {name: value for name, value in vars(job).items() if name != "registry"}
-    return copy.deepcopy((state, vars(job.registry)))
+    state = {name: value for name, value in vars(job).items() if name not in ("registry", "measured")}
+    return copy.deepcopy((state, vars(job.registry), vars(job.measured)))
 
 
 class Job(RuleBasedStateMachine):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsieve_hvd.control.fields import Fields
-from gradsieve_hvd.control.messages import MOST_RANKS, RankTelemetry, Telemetry
+from gradsieve_hvd.control.messages import MOST_RANKS
+from gradsieve_hvd.control.telemetry import RankTelemetry, Telemetry
 from gradsieve_hvd.control.window import MOST_HOSTS, MOST_SAMPLES, MOST_SLOWEST, Window
 from gradsieve_operator.adapt import read_window
 
@@ -82,7 +83,10 @@ def test_samples_of_what_was_before_do_not_count(next_sample):
 
 def test_what_the_operator_gets_of_the_largest_job_is_small():
     ranks = sample([0.1 + rank / MOST_RANKS for rank in range(MOST_RANKS)], host="h" * 240 + "{}")
-    found = filled(ranks, ranks)
+    window = Window()
+    for second in (0.0, 2.0):
+        window.take(ranks, second, tuple(rank.host for rank in ranks.ranks))
+    found = window.to_json()
     assert len(json.dumps(found)) < 64 << 10
     assert (len(found["slowestRanks"]), len(found["hosts"])) == (MOST_SLOWEST, MOST_HOSTS)
     assert found["ranks"] == MOST_RANKS

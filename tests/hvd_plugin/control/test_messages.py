@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradsieve_hvd.control.fields import MOST_BYTES, Fields, Refused
-from gradsieve_hvd.control.messages import Plan, Registration, Roster, Telemetry
+from gradsieve_hvd.control.messages import Plan, Registration, Roster
+from gradsieve_hvd.control.telemetry import Telemetry
 
 REGISTER = {
     "type": "register",

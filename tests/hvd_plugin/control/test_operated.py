@@ -181,18 +181,19 @@ def test_plan_and_telemetry_go_through_the_coordinator(job):
         "denseBytesPerStep": 40000,
         "densityPermille": 10,
         "appliedPlanGeneration": 1,
-        "ranks": [
-            {"rank": 0, "host": "h0", "stepSeconds": 0.5},
-            {"rank": 1, "host": "h1", "stepSeconds": 0.7},
-        ],
+        "ranks": [{"rank": 0, "host": "h0", "stepSeconds": 0.5}],
         "time": 1700000000,
     }
     assert job.call("POST", "/v1/telemetry", sample, party="h0") == (200, {})
+    for_all = {**sample, "ranks": [*sample["ranks"], {"rank": 1, "host": "h1", "stepSeconds": 0.7}]}
+    code, said = job.call("POST", "/v1/telemetry", for_all, party="h0")
+    assert (code, "names rank 1 of h1" in said["error"]) == (403, True)
     status = job.status()
     assert status["telemetry"] == sample
     assert status["plan"] == {"generation": 1, "appliedGeneration": 1}
     metrics = job.look("/metrics")
-    assert 'gradsieve_rank_step_seconds{host="h1",rank="1"} 0.7' in metrics
+    assert 'gradsieve_rank_step_seconds{host="h0",rank="0"} 0.5' in metrics
+    assert "gradsieve_refused_reports_total 1.0" in metrics
     assert 'gradsieve_job_state{state="Running"} 1.0' in metrics
     assert "gradsieve_density_ratio 0.01" in metrics
     assert "# HELP gradsieve_step_seconds Seconds per step, mean over the ranks.\n" in metrics

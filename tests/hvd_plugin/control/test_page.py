@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,17 +12,10 @@ from aiohttp import web
 
 from gradsieve_hvd.control.history import HOUR, POINT_SECONDS
 from gradsieve_hvd.control.job_state_machine import JobStateMachine
-from gradsieve_hvd.control.messages import (
-    Incarnation,
-    Place,
-    Plan,
-    RankTelemetry,
-    Registration,
-    Roster,
-    Telemetry,
-)
+from gradsieve_hvd.control.messages import Incarnation, Place, Plan, Registration, Roster
 from gradsieve_hvd.control.page.page import MOST_RANKS
 from gradsieve_hvd.control.readonly import read_only_application
+from gradsieve_hvd.control.telemetry import RankTelemetry, Telemetry
 
 REQUIRED = "GRADSIEVE_REQUIRE_BROWSER"
 EVIL = '<script>document.title = "evil"</script><img src=x onerror="document.title=1">'
@@ -105,6 +99,11 @@ class Shown:
         self.job.start()
         self.job.running()
 
+    def tell(self, *ranks):
+        """Have each rank's own host tell what it does."""
+        for rank in ranks:
+            self.job.take_ranks(Incarnation(rank.host, f"uid-{rank.host}"), [replace(rank, generation=1)])
+
     def train(
         self, seconds, works, waits, *, plan=0, mode="Synchronous", step_from=0, density=10.0, loss=2.0
     ):
@@ -124,7 +123,8 @@ class Shown:
                 "appliedPlanGeneration": float(plan),
                 "loss": loss * 0.998**number,
             }
-            self.job.take(hosts[0], Telemetry(1, step_from + 10 * number, numbers, ranks, mode, (mode,)))
+            self.tell(*ranks)
+            self.job.take(hosts[0], Telemetry(1, step_from + 10 * number, numbers, (), mode, (mode,)))
             self.clock.now += 2.0
 
 
@@ -261,8 +261,8 @@ def test_names_from_outside_are_text_and_nothing_else(shown, browser):
 def test_a_container_that_uses_its_limit_up_is_named(shown, browser):
     shown.start(["worker-0", "worker-1"])
     numbers = {"stepSeconds": 0.3, "waitSeconds": 0.1, "time": 0.0}
-    ranks = (RankTelemetry(0, "worker-0", 0.1, 0.2), RankTelemetry(1, "worker-1", 0.3, 0.0, None, 0.62))
-    shown.job.take("worker-0", Telemetry(1, 5, numbers, ranks))
+    shown.tell(RankTelemetry(0, "worker-0", 0.1, 0.2), RankTelemetry(1, "worker-1", 0.3, 0.0, None, 0.62))
+    shown.job.take("worker-0", Telemetry(1, 5, numbers))
     browser.get(shown.address)
     assert "throttled 62% of the time" in text(browser, "#ranks")
     assert text(browser, "#ranks").count("throttled") == 1
@@ -297,7 +297,8 @@ def test_numbers_that_cannot_be_true_are_shown_as_they_are(shown, browser, value
         "denseBytesPerStep": value,
     }
     for _ in range(3):
-        shown.job.take("worker-0", Telemetry(1, 5, numbers, (RankTelemetry(0, "worker-0", value),)))
+        shown.tell(RankTelemetry(0, "worker-0", value))
+        shown.job.take("worker-0", Telemetry(1, 5, numbers))
         shown.clock.now += POINT_SECONDS
     browser.get(shown.address)
     assert browser.get_log("browser") == []
@@ -308,7 +309,7 @@ def test_numbers_that_cannot_be_true_are_shown_as_they_are(shown, browser, value
 def test_the_last_hour_is_kept_and_no_more(shown):
     shown.start(["worker-0"])
     shown.train(3 * HOUR, [0.1], [0.01])
-    now, points = shown.job.history_until_now()
+    now, points = shown.job.measured.history_until_now()
     assert now - points[0].at == pytest.approx(HOUR, abs=POINT_SECONDS)
     assert len(points) == pytest.approx(HOUR / POINT_SECONDS, abs=2)
     assert sum(point.samples for point in points) == pytest.approx(HOUR / 2, abs=6)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
 import pytest
 import torch
+from small_agent import AgentSocket
 from thread_ranks import SECONDS
 from training import assert_same, laplace, loss_of, perceptron, weights
 
@@ -42,6 +44,14 @@ def reporter(monkeypatch) -> Recorder:
     monkeypatch.setattr(plan_exchange, "process_reporter", lambda: made)
     monkeypatch.setattr(plan_exchange, "steps_to_next", lambda seconds, last: 1)
     return made
+
+
+@pytest.fixture
+def agent(monkeypatch) -> Iterator[AgentSocket]:
+    """The one of the ranks' host."""
+    with AgentSocket() as made:
+        monkeypatch.setenv("GRADSIEVE_SAMPLES", made.path)
+        yield made
 
 
 def follow(
@@ -140,7 +150,7 @@ def test_samples_say_what_the_link_is_worth(reporter):
 SERVER = {"parameter_server": True}
 
 
-def test_ranks_that_step_at_their_own_pace_follow_plans_and_report(reporter, monkeypatch):
+def test_ranks_that_step_at_their_own_pace_follow_plans_and_report(reporter, agent, monkeypatch):
     monkeypatch.setattr(served_steps, "_REPORT_SECONDS", 0.0)
     plans = {
         2: {"mode": "BoundedStaleness"},
@@ -161,8 +171,10 @@ def test_ranks_that_step_at_their_own_pace_follow_plans_and_report(reporter, mon
         "Adaptive", "Asynchronous", "BoundedStaleness", "DynamicBoundedStaleness", "Local", "Synchronous"
     }  # fmt: skip
     assert 0 <= served["waitSeconds"] < served["stepSeconds"]
-    assert [each["rank"] for each in served["ranks"]] == [0, 1, 2]
-    assert all(each["stepSeconds"] > 0 for each in served["ranks"])
+    told = [each for each in agent.told if each["appliedPlanGeneration"] == 15 and "measuredStep" not in each]
+    assert {each["rank"] for each in told} == {0, 1, 2}
+    assert all(each["stepSeconds"] > 0 for each in told)
+    assert "measuredStep" not in served
     assert last["BoundedStaleness", 2]["densityPermille"] < served["densityPermille"]
     assert served["wireBytesPerStep"] > 0
     assert "receivedBytesPerStep" not in served

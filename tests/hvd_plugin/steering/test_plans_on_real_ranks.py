@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from small_agent import AgentSocket
 from small_coordinator import SmallCoordinator, make_certificates
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -63,10 +64,12 @@ CONFIGURED, TENTH, BOUNDED, AGAIN = 60 + 10, 120 + 20, 240 + 40, 600 + 100  # en
 
 @dataclass
 class Story:
-    """What happened in one job from its start to its end. hops: how often a payload counts as sent."""
+    """What happened in one job from its start to its end. told: by ranks of themselves, to their agent. hops:
+    how often a payload counts as sent.
+    """
 
     samples: dict[str, dict[str, Any]]
-    reports: list[dict[str, Any]]
+    told: list[dict[str, Any]]
     kept: list[list[int]]
     steps_without_coordinator: tuple[int, int]
     output: str
@@ -79,8 +82,12 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("plans")
     make_certificates(folder / "tls")
     (folder / "program.py").write_text(PROGRAM)
-    with (folder / "output").open("w") as log, SmallCoordinator(folder / "tls" / "coordinator") as first:
-        job = _start(folder, first.port, request.param, log)
+    with (
+        (folder / "output").open("w") as log,
+        AgentSocket() as agent,
+        SmallCoordinator(folder / "tls" / "coordinator") as first,
+    ):
+        job = _start(folder, first.port, request.param, agent.path, log)
         try:
             samples, without = _plans_of_all_kinds(folder, first, job)
             status = job.wait(timeout=60)
@@ -91,7 +98,7 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     assert status == 0, output
     kept = [json.loads((folder / f"kept-{rank}.json").read_text()) for rank in range(RANKS)]
     hops = 1 if request.param == "drop-in" else RANKS - 1
-    return Story(samples, first.samples, kept, without, output, hops)
+    return Story(samples, agent.told, kept, without, output, hops)
 
 
 def _plans_of_all_kinds(
@@ -120,11 +127,11 @@ def _plans_of_all_kinds(
     return samples, (last, samples["again"]["step"])
 
 
-def _start(folder: Path, port: int, front_door: str, log: Any) -> subprocess.Popen[str]:
+def _start(folder: Path, port: int, front_door: str, agent: str, log: Any) -> subprocess.Popen[str]:
     environment = os.environ | {
         "GRADSIEVE_COORDINATOR": f"https://127.0.0.1:{port}",
         "GRADSIEVE_TLS_DIR": str(folder / "tls" / "worker"),
-        "GRADSIEVE_HOST": "workers-0",
+        "GRADSIEVE_SAMPLES": agent,
         "GRADSIEVE_JOB_GENERATION": "4",
     }
     command = ["-m", "gradsieve_hvd.cli", "run", "-np", str(RANKS), "--timeout", "400", "--"]
@@ -157,12 +164,18 @@ def test_the_last_sample_is_of_the_last_step(story: Story) -> None:
 
 def test_the_rank_that_works_longest_is_told_from_those_that_wait_for_it(story: Story) -> None:
     """In most samples: in some a busy machine lets another rank wait for a core."""
-    everyone = [sample["ranks"] for sample in story.reports[1:]]
-    for ranks in everyone:
-        assert [(rank["rank"], rank["host"]) for rank in ranks] == [(r, "workers-0") for r in range(RANKS)]
-    working = [median(ranks[rank]["stepSeconds"] for ranks in everyone) for rank in range(RANKS)]
+    by_rank = [[told for told in story.told if told["rank"] == rank][1:] for rank in range(RANKS)]
+    working = [median(told["stepSeconds"] for told in one) for one in by_rank]
     assert working[SLOW] == max(working)
     assert working[SLOW] > SLOW_SECONDS
+
+
+def test_all_ranks_tell_of_the_same_steps_under_the_same_plan_as_the_sample_of_the_job(story: Story) -> None:
+    sample = story.samples["tenth"]
+    told = [told for told in story.told if told["measuredStep"] == sample["measuredStep"]]
+    assert sorted(each["rank"] for each in told) == list(range(RANKS))
+    assert {(each["generation"], each["appliedPlanGeneration"]) for each in told} == {(4, 3)}
+    assert sample["measuredStep"] == sample["step"] - 1
 
 
 def test_all_ranks_change_at_the_same_step(story: Story) -> None:

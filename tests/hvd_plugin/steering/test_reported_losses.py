@@ -11,10 +11,10 @@ import gradsieve_hvd
 from gradsieve.errors import ConfigurationError
 from gradsieve.policies import Steering
 from gradsieve_hvd.control.fields import Fields
-from gradsieve_hvd.control.messages import Telemetry
 from gradsieve_hvd.control.plan_exchange import PlanExchange
 from gradsieve_hvd.control.reported import _reported
 from gradsieve_hvd.control.reporter import Reporter
+from gradsieve_hvd.control.telemetry import Telemetry
 from gradsieve_hvd.engine.statistics import StepStatistics
 from gradsieve_hvd.optimizer.exchange_thread import ExchangeThread
 from gradsieve_hvd.optimizer.messages import ThreadMessages

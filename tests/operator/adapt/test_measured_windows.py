@@ -60,6 +60,13 @@ def test_numbers_that_cannot_be_true_together_are_a_flaw(changed, flaw):
     assert flaw in read_window(served(**changed), 1.5).flaw()
 
 
+def test_ranks_that_tell_nothing_are_counted_and_an_earlier_coordinator_counts_none():
+    assert read_window(served(silentRanks=2), 1.5).silent == 2
+    assert read_window(SERVED, 1.5).silent == 0
+    with pytest.raises(SpecError, match=r"window\.silentRanks"):
+        read_window(served(silentRanks=-1), 1.5)
+
+
 def test_a_host_that_is_no_name_is_refused():
     with pytest.raises(SpecError, match=r"window\.slowestHost"):
         read_window(served(slowestHost="a b\n"), 1.5)

@@ -35,6 +35,13 @@ def test_nothing_changes_among_even_ranks_on_a_link_that_keeps_up():
     assert (job.holds[-1].reason, job.holds[-1].settled) == ("AsGoodAsItGets", True)
 
 
+def test_nothing_is_concluded_while_a_rank_tells_nothing_of_itself():
+    job = MeasuredJob(asks(), throttled(4, since=BEGAN + 60)).run(100)
+    window = dataclasses.replace(job.window(), silent=1)
+    hold = adapt(window, job.asked, job.memory, job.now)
+    assert (hold.reason, hold.settled) == ("SilentRanks", False)
+
+
 def test_a_rank_that_stays_slow_gets_a_smaller_share_where_shares_may_change():
     job = MeasuredJob(asks(), throttled(4, since=BEGAN + 300)).run(600)
     assert plans(job) == [("Balanced", 50, "SlowTail")]

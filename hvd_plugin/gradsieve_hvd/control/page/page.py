@@ -9,9 +9,9 @@ from importlib.resources import files
 
 from gradsieve_hvd.control.history import Point
 from gradsieve_hvd.control.job_state_machine import JobStateMachine
-from gradsieve_hvd.control.messages import RankTelemetry, Telemetry
 from gradsieve_hvd.control.page import charts
 from gradsieve_hvd.control.page.wording import duration, number, share, size
+from gradsieve_hvd.control.telemetry import RankTelemetry, Telemetry
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -51,16 +51,16 @@ def _head(job: JobStateMachine, name: str, started_at: str | None) -> str:
 
 
 def _training(job: JobStateMachine) -> Iterator[str]:
-    sample = job.telemetry
+    sample = job.measured.telemetry
     if sample is None:
         yield '<section id="training"><p>No step has been reported yet.</p></section>'
     else:
-        yield _figures(sample, job.telemetry_age or 0.0)
+        yield _figures(sample, job.measured.age or 0.0)
         yield _plan(job, sample)
         yield _step(sample)
         if sample.ranks:
             yield _ranks(sample.ranks)
-    now, points = job.history_until_now()
+    now, points = job.measured.history_until_now()
     if points:
         yield _hour(points, now)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from gradsieve.errors import RankMismatch
+from gradsieve_hvd.control.reporter_clock import StepTimes
 from gradsieve_hvd.engine.pace import Pace
 from gradsieve_hvd.optimizer.sampling import ServedBatches
 from gradsieve_hvd.optimizer.served.gradients import ServedGradients
-from gradsieve_hvd.optimizer.served.training import DealtBefore, ServedTraining
+from gradsieve_hvd.optimizer.served.training import DealtBefore, ServedCounters, ServedTraining
 from gradsieve_hvd.optimizer.synchronizer import Synchronizer
 from gradsieve_hvd.server.sample_ledger import SampleLedger
 
@@ -53,11 +56,12 @@ class ServedSteps:
         self.dealt = self._nothing_dealt()
         self.staleness_bound: int | None = None
         self._reported: Pace | None = None
+        self._told: tuple[float, ServedCounters] | None = None  # when, and this rank's steps until then
         self._asked = 0  # the last plan for which ranks were asked to stop
 
     def begin(self, mode: str, staleness_bound: int | None = None) -> None:
         """Begin a phase; in a mode without a server, none. Nobody is told before its first step."""
-        self.training, self._reported, self._mode = None, None, mode
+        self.training, self._reported, self._told, self._mode = None, None, None, mode
         self.staleness_bound = staleness_bound
         if mode not in SERVED_MODES:
             self.dealt = self._nothing_dealt()
@@ -98,7 +102,7 @@ class ServedSteps:
         self.begin(self._mode, self.staleness_bound)
 
     def after_step(self, optimizer: torch.optim.Optimizer, followed: int) -> bool:
-        """1. On rank 0, report what ranks have done in some seconds.
+        """1. Tell what this rank has done in some seconds, and on rank 0, report what all have.
         2. There, have all ranks stop if there is a plan after the one that they have ``followed``; once.
         3. If this rank is to stop, end the phase, and begin another one.
 
@@ -110,6 +114,7 @@ class ServedSteps:
         """
         training, agreement = self.training, self._synchronizer.agreement
         assert training is not None, "it has made the step"
+        self._tell_own(training.counters)
         pace = training.pace()
         if pace is not None:
             self._report(pace, agreement.steps + training.counters.steps)
@@ -118,6 +123,18 @@ class ServedSteps:
                 self._asked = newest
                 training.ask_all_to_leave()
         return training.asked_to_leave and self.end(optimizer, _STEP)
+
+    def _tell_own(self, counters: ServedCounters) -> None:
+        now = time.monotonic()
+        if self._told is not None:
+            since, before = self._told
+            if now - since < _REPORT_SECONDS:
+                return
+            steps = counters.steps - before.steps
+            waiting = (counters.waiting_seconds - before.waiting_seconds) / steps
+            computing = (counters.computing_seconds - before.computing_seconds) / steps
+            self._synchronizer.agreement.report_own(StepTimes(computing + waiting, waiting, 0.0, steps))
+        self._told = now, replace(counters)
 
     def _report(self, pace: Pace, step: int) -> None:
         if self._reported is None:
