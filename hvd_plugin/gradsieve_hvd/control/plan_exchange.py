@@ -100,7 +100,7 @@ class PlanExchange:
         self._steps_left = self._interval = 1  # until the next message starts; the same on all ranks
         self._rounds = 0  # since the last message; with local steps fewer than steps
         self._under_way: Replies | None = None
-        self._measured = 0  # the step after which its parts were made
+        self._measured, self._sent = 0, StepStatistics()  # the step after which its parts were made
         self._met: list[dict[str, Any]] = []  # all parts of the last message
 
     @property
@@ -153,7 +153,7 @@ class PlanExchange:
             for part, work, wait in zip(self._met, done.work, done.waits, strict=True)
         ]
         times = {"stepSeconds": done.step_seconds, "waitSeconds": done.wait_seconds}
-        self._reporter.sample = self._sample(step, None, parts) | times
+        self._reporter.sample = self._sample(step, None, StepStatistics(), parts) | times
 
     def after_step(self, step: int, sent: StepStatistics) -> None:
         """Take part after ``step`` steps, the last of which sent what ``sent`` says.
@@ -186,7 +186,7 @@ class PlanExchange:
         if self._steps_left <= 0:
             times = self.clock.read()
             self._tell_agent(times, step)
-            self._measured = step
+            self._measured, self._sent = step, sent
             part = json.dumps(self._part(sent, times)).encode()
             self._under_way = self._messages.tell(part, self._name)
 
@@ -215,7 +215,7 @@ class PlanExchange:
     def _read(self, step: int, parts: list[dict[str, Any]]) -> None:
         self._steps_left = self._interval = parts[0]["next"]
         if self._reporter is not None:
-            self._reporter.sample = self._sample(step, self._measured, parts)
+            self._reporter.sample = self._sample(step, self._measured, self._sent, parts)
         self._read_plan(step, parts)
         self._met = parts
         if parts[0]["probe"]:
@@ -232,10 +232,12 @@ class PlanExchange:
         self._messages.tell(content, f"{self._name}.probe").wait()
         return time.monotonic() - began
 
-    def _sample(self, step: int, measured: int | None, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _sample(
+        self, step: int, measured: int | None, sent: StepStatistics, parts: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
         assert self._reporter is not None, "on rank 0"
         committed = self._reporter.committed_step
-        return telemetry_sample(step, measured, parts, self.plan.generation, self._link, committed)
+        return telemetry_sample(step, measured, sent, parts, self.plan.generation, self._link, committed)
 
     def _read_plan(self, step: int, parts: list[dict[str, Any]]) -> None:
         new = Plan.read(parts[0]["plan"])

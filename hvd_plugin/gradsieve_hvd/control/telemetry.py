@@ -7,11 +7,13 @@ which can speak for no other one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from gradsieve_hvd.control.fields import Fields
 from gradsieve_hvd.control.messages import MOST_GENERATION, MOST_RANKS, generation_field, host_field
 
 _MOST_MODES, _LONGEST_MODE = 16, 32
+_MOST_DENSITIES = 32
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,28 @@ def read_report(fields: Fields, host: str) -> tuple[RankTelemetry, ...]:
 
 
 @dataclass(frozen=True)
+class OtherDensity:
+    """What a rank would receive at another density.
+
+    Attributes:
+        factor: to the present density; 1 for that itself.
+        received_bytes: in a step.
+    """
+
+    factor: float
+    received_bytes: float
+
+    @classmethod
+    def read(cls, fields: Fields) -> OtherDensity:
+        """The density in ``fields``.
+
+        Raises:
+            Refused: a field does not fit.
+        """
+        return cls(fields.number("factor", 1e-6, 1e6), fields.number("receivedBytesPerStep"))
+
+
+@dataclass(frozen=True)
 class Telemetry:
     """What rank 0 reports every few seconds; the names are those of the JSON fields.
 
@@ -93,6 +117,7 @@ class Telemetry:
         modes: that the program can change to while it runs, the present one among them; empty for none.
         measured_step: after which all ranks have measured what the sample tells; None where each steps at its
             own pace.
+        others: other densities, by ascending factor.
     """
 
     generation: int
@@ -102,6 +127,7 @@ class Telemetry:
     mode: str = ""
     modes: tuple[str, ...] = ()
     measured_step: int | None = None
+    others: tuple[OtherDensity, ...] = ()
 
     @property
     def plan(self) -> int:
@@ -145,6 +171,7 @@ class Telemetry:
             fields.text("mode", most=_LONGEST_MODE) if "mode" in fields else "",
             _modes(fields),
             _count(fields, "measuredStep"),
+            _others(fields),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -157,6 +184,14 @@ class Telemetry:
 
 def _count(fields: Fields, name: str) -> int | None:
     return fields.integer(name, 0, MOST_GENERATION) if name in fields else None
+
+
+def _others(fields: Fields) -> tuple[OtherDensity, ...]:
+    found = fields.objects("otherDensities", _MOST_DENSITIES) if "otherDensities" in fields else []
+    others = tuple(map(OtherDensity.read, found))
+    if any(low.factor >= high.factor for low, high in pairwise(others)):
+        fields.refuse("otherDensities", "densities by ascending factor")
+    return others
 
 
 def _modes(fields: Fields) -> tuple[str, ...]:

@@ -10,8 +10,10 @@ from typing import Any
 
 from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.link_probe import LinkProbe
+from gradsieve_hvd.control.other_densities import received_at_other_densities
 from gradsieve_hvd.control.plan import MODES
 from gradsieve_hvd.control.reported import reported_loss
+from gradsieve_hvd.engine.statistics import StepStatistics
 
 Part = dict[str, Any]
 """One rank's part of a message, see `gradsieve_hvd.control.plan_exchange`."""
@@ -20,6 +22,7 @@ Part = dict[str, Any]
 def telemetry_sample(
     step: int,
     measured: int | None,
+    sent: StepStatistics,
     parts: Sequence[Part],
     plan: int,
     link: LinkProbe,
@@ -30,6 +33,7 @@ def telemetry_sample(
     Args:
         step: steps taken.
         measured: after which of them the parts were; None where each rank steps at its own pace.
+        sent: by rank 0 in that one.
         parts: of all ranks, by rank.
         plan: generation of the one that they follow.
         link: what probes have told.
@@ -42,7 +46,7 @@ def telemetry_sample(
         "waitSeconds": _mean(parts, "wait"),
         **_selecting(parts),
         "wireBytesPerStep": round(_mean(parts, "bytes")),
-        **_measured_link(parts, link),
+        **_measured_link(parts, link, sent),
         "denseBytesPerStep": round(_mean(parts, "dense")),
         "densityPermille": round(1000 * _mean(parts, "density"), 3),
         "appliedPlanGeneration": plan,
@@ -75,7 +79,7 @@ def _selecting(parts: Sequence[Part]) -> dict[str, float]:
     return {"selectSeconds": seconds} if seconds else {}
 
 
-def _measured_link(parts: Sequence[Part], link: LinkProbe) -> dict[str, float]:
+def _measured_link(parts: Sequence[Part], link: LinkProbe, sent: StepStatistics) -> dict[str, Any]:
     """Return what a step receives and the link is worth; nothing before it was probed, nor in modes that do
     not tell what ranks receive: no bytes would mean that more of them cost nothing.
     """
@@ -86,4 +90,5 @@ def _measured_link(parts: Sequence[Part], link: LinkProbe) -> dict[str, float]:
         "receivedBytesPerStep": received,
         "startUpSeconds": link.start_up,
         "bytesPerSecond": round(link.bytes_per_second),
+        "otherDensities": received_at_other_densities(received, sent),
     }

@@ -7,9 +7,10 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gradsieve_hvd.control.expected import computing_seconds, exchange_seconds, harmonic
 from gradsieve_hvd.control.telemetry import RankTelemetry, Telemetry
 
 MOST_SAMPLES = 32
@@ -33,7 +34,6 @@ class _Sample:
     work: tuple[float, ...]
     waits: tuple[float, ...]
     throttled: tuple[float, ...]
-    link: tuple[float, float, float] | None
 
 
 @dataclass
@@ -49,6 +49,7 @@ class Window:
     _ranks: tuple[int, ...] = ()
     _of: tuple[object, ...] = ()
     _silent: tuple[str, ...] = ()
+    _last: Telemetry | None = None
 
     def take(self, telemetry: Telemetry, now: float, silent: tuple[str, ...] = ()) -> None:
         """Add a sample; of another plan, start or set of ranks than the last one's it begins anew.
@@ -73,9 +74,9 @@ class Window:
                 tuple(max(_work(rank), _LEAST_SECONDS) for rank in telemetry.ranks),
                 tuple(rank.wait_seconds or 0.0 for rank in telemetry.ranks),
                 tuple(rank.throttled_share or 0.0 for rank in telemetry.ranks),
-                _link(telemetry),
             )
         )
+        self._last = replace(telemetry, ranks=())
 
     def clear(self) -> None:
         """Forget everything: ranks start anew."""
@@ -90,8 +91,10 @@ class Window:
            with nobody faster than the median rank; that of the rank that is slowest on the average; and the
            mean of the slowest of each sample, whoever that was.
         3. What even the rank that waits least waits for, in each sample, is the exchange's.
+        4. The link is the last one that ranks tell: they say medians themselves, and it may have changed
+           under the same plan. With it, and the ranks' work, what a step should take under other plans.
         """
-        if not self._hosts or not self._samples:
+        if not self._hosts or not self._samples or self._last is None:
             return None
         samples = list(self._samples)
         work = _means([sample.work for sample in samples])
@@ -99,6 +102,8 @@ class Window:
         median = statistics.median(work)
         steps = [sample.step for sample in samples]
         slowest = max(range(len(work)), key=work.__getitem__)
+        delay = statistics.fmean(min(sample.waits) for sample in samples)
+        link = _link(self._last)
         return {
             "planGeneration": self._plan,
             "samples": len(samples),
@@ -110,30 +115,23 @@ class Window:
             "stepDeviation": statistics.pstdev(steps),
             "recentStepSeconds": statistics.median(steps[len(steps) // 2 :]),
             "waitSeconds": statistics.fmean(sample.wait for sample in samples),
-            "delaySeconds": statistics.fmean(min(sample.waits) for sample in samples),
+            "delaySeconds": delay,
             "work": {
-                "harmonic": _harmonic(work),
-                "paced": _harmonic([max(each, median) for each in work]),
+                "harmonic": harmonic(work),
+                "paced": harmonic([max(each, median) for each in work]),
                 "slowest": work[slowest],
                 "peak": statistics.fmean(max(sample.work) for sample in samples),
             },
-            "link": self._measured_link(),
+            "link": link,
+            "expected": {
+                "computingSeconds": computing_seconds([sample.work for sample in samples], work),
+                "exchange": exchange_seconds(delay, link, self._last.others),
+            },
             "slowestHost": self._hosts[slowest],
             "slowestThrottledShare": self._throttled(slowest),
             "slowestRanks": self._slowest_ranks(work, waits),
             "hosts": self._by_host(work, waits),
         }
-
-    def _measured_link(self) -> dict[str, float] | None:
-        """Return the last that ranks say of their link, with what a step receives over it; None for nothing.
-
-        The last, since they say medians themselves, and since a link may have changed under the same plan.
-        """
-        link = self._samples[-1].link
-        if link is None:
-            return None
-        received, start_up, rate = link
-        return {"receivedBytesPerStep": received, "startUpSeconds": start_up, "bytesPerSecond": rate}
 
     def _slowest_ranks(self, work: Sequence[float], waits: Sequence[float]) -> list[dict[str, Any]]:
         chosen = heapq.nlargest(MOST_SLOWEST, range(len(work)), key=work.__getitem__)
@@ -175,17 +173,11 @@ def _work(rank: RankTelemetry) -> float:
     return rank.step_seconds if rank.equal_share_seconds is None else rank.equal_share_seconds
 
 
-def _link(telemetry: Telemetry) -> tuple[float, float, float] | None:
-    numbers = telemetry.numbers
-    found = [numbers.get(name) for name in ("receivedBytesPerStep", "startUpSeconds", "bytesPerSecond")]
-    received, start_up, rate = found
-    if received is None or start_up is None or not rate:
-        return None
-    return received, start_up, rate
-
-
-def _harmonic(times: Sequence[float]) -> float:
-    return len(times) / math.fsum(1 / each for each in times)
+def _link(telemetry: Telemetry) -> dict[str, float] | None:
+    """Return what ranks say of their link, with what a step receives over it; None for nothing."""
+    names = ("receivedBytesPerStep", "startUpSeconds", "bytesPerSecond")
+    found = {name: telemetry.numbers[name] for name in names if name in telemetry.numbers}
+    return found if len(found) == len(names) and found["bytesPerSecond"] else None
 
 
 def _means(rows: Sequence[Sequence[float]]) -> list[float]:

@@ -44,21 +44,24 @@ def step_seconds(plan: Plan, now: Plan, window: Window) -> float:
     """Return the seconds of a step that are expected.
 
     1. Under the same mode, ranks compute and wait for each other as they did.
-    2. Under another mode, as that mode's rule makes of the ranks' own work.
+    2. Under another mode, as the coordinator says, who knows every sample of every rank; or where it does
+       not, as that mode's rule makes of the ranks' own work.
     3. Exchanging takes time in proportion to exchanges in Local, and by `_exchange` to entries.
     """
     exchange = _exchange(plan, now, window) * (now.local_steps or 1) / (plan.local_steps or 1)
     if plan.mode == now.mode:
         return max(window.step - window.delay, window.work.harmonic) + exchange
-    return computing(plan, window.work) + exchange
+    promised = window.promised.computing.get(plan.mode)
+    return (computing(plan, window.work) if promised is None else promised) + exchange
 
 
 def _exchange(plan: Plan, now: Plan, window: Window) -> float:
     """Return the seconds of an exchange that ranks have to wait for, with as many entries as ``plan`` sends.
 
-    1. What more bytes take, or fewer save, by the link's measured bandwidth. What ranks wait for besides,
-       start-up times and one another, stays.
-    2. Without a measured link: in proportion to the entries. That knows no start-up times. No more is ever
+    1. What the coordinator says, if it does: ranks know how many bytes other densities make.
+    2. What more bytes take, or fewer save, by the link's measured bandwidth. What ranks wait for besides,
+       start-up times and one another, stays. Bytes are taken to be in proportion to the entries.
+    3. Without a measured link: in proportion to the entries. That knows no start-up times. No more is ever
        saved than so: measurements lag behind a link that changes.
 
     Neither knows what overlaps with computing: each change is judged by what came of it.
@@ -66,6 +69,9 @@ def _exchange(plan: Plan, now: Plan, window: Window) -> float:
     if plan.density_permille is None or now.density_permille is None:
         return window.delay
     factor = plan.density_permille / now.density_permille
+    promised = window.promised.exchange_seconds(factor)
+    if promised is not None:
+        return promised
     if window.bandwidth_seconds is None:
         return window.delay * factor
     by_bandwidth = window.delay + (factor - 1) * window.bandwidth_seconds

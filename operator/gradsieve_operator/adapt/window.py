@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
+from gradsieve_operator.adapt.promised import Promised, read_promised
 from gradsieve_operator.errors import SpecError
 from gradsieve_operator.spec.fields import Fields
 from gradsieve_operator.spec.values import LABEL_VALUE, MAX_LABEL_VALUE
@@ -54,6 +55,7 @@ class Window:
         recent: median step of the later half of the samples; None if nobody says. A plan's first steps may
             not be what it makes of later ones: shares change some steps after the mode.
         silent: how many ranks tell nothing of themselves, and are in none of these numbers.
+        promised: what a step should take under other plans; empty when nobody says.
         bandwidth_seconds: that what a step receives would take if nothing else delayed it; None when the link
             was not measured.
         trouble: what the cluster knows of its node; empty for nothing. It explains, and decides nothing.
@@ -73,6 +75,7 @@ class Window:
     bandwidth_seconds: float | None = None
     recent: float | None = None
     silent: int = 0
+    promised: Promised = field(default_factory=Promised)
 
     @property
     def noise(self) -> float:
@@ -108,6 +111,7 @@ def read_window(found: Mapping[str, Any], age: float) -> Window:
     """
     fields = Fields(found, "window")
     work = fields.object("work")
+    harmonic, delay = _seconds(work, "harmonic"), _seconds(fields, "delaySeconds")
     return Window(
         generation=fields.number_or("planGeneration", 0, 0, _MANY),
         samples=fields.number_or("samples", 0, 0, _MANY),
@@ -115,9 +119,9 @@ def read_window(found: Mapping[str, Any], age: float) -> Window:
         age=age,
         step=_seconds(fields, "stepSeconds"),
         deviation=_seconds(fields, "stepDeviation"),
-        delay=_seconds(fields, "delaySeconds"),
+        delay=delay,
         work=Work(
-            harmonic=_seconds(work, "harmonic"),
+            harmonic=harmonic,
             paced=_seconds(work, "paced"),
             slowest=_seconds(work, "slowest"),
             peak=_seconds(work, "peak"),
@@ -127,6 +131,7 @@ def read_window(found: Mapping[str, Any], age: float) -> Window:
         bandwidth_seconds=_bandwidth_seconds(fields),
         recent=_recent(fields),
         silent=fields.number_or("silentRanks", 0, 0, _MANY),
+        promised=read_promised(fields.values.get("expected"), harmonic, delay),
     )
 
 

@@ -11,6 +11,7 @@ from measured_job import MeasuredJob, even
 
 from gradsieve_operator.adapt import Asked, Change, Hold, Memory, Plan, Window, Work, adapt, plan_in_force
 from gradsieve_operator.adapt.memory import MOST_DOUBLINGS, Trial
+from gradsieve_operator.adapt.promised import Promised
 from gradsieve_operator.spec import Adaptation
 from gradsieve_operator.spec.values import MODES
 
@@ -44,6 +45,17 @@ ANYTHING = st.floats() | st.sampled_from([0.0, -1.0, 1e-300, 1e300, math.nan, ma
 SANE = st.floats(1e-3, 1e3)
 
 
+PROMISES = st.builds(
+    Promised,
+    computing=st.dictionaries(st.sampled_from(MODES), st.floats(1e-7, 1e6)),
+    exchange=st.lists(
+        st.tuples(st.floats(1e-6, 1e6), st.floats(0, 1e6)), max_size=4, unique_by=lambda each: each[0]
+    )
+    .map(sorted)
+    .map(tuple),
+)
+
+
 def windows(times):
     work = st.builds(Work, harmonic=times, paced=times, slowest=times, peak=times)
     return st.builds(
@@ -57,6 +69,7 @@ def windows(times):
         delay=times,
         work=work,
         host=st.text(max_size=8),
+        promised=PROMISES,
     )
 
 
@@ -73,6 +86,7 @@ def sane_windows(draw):
         deviation=draw(st.floats(0, 0.1)) * (peak + delay),
         delay=delay,
         work=Work(harmonic, paced, slowest, peak),
+        promised=draw(PROMISES),
     )
 
 
