@@ -27,12 +27,13 @@ def density(job):
 
 
 def forged(generation, plan_generation):
-    """Return samples of which some cannot be true and some are no samples."""
+    """Return samples of which two name ranks that are not there, some cannot be true, some are no samples."""
     sound = {"generation": generation, "step": 1, "stepSeconds": 0.1, "waitSeconds": 0.0, "time": 0}
     sound["appliedPlanGeneration"] = plan_generation
     rank = {"rank": 0, "host": "worker-0", "stepSeconds": 0.1, "waitSeconds": 0.1}
     return [
         json.dumps({**sound, "ranks": [{**rank, "rank": number} for number in range(4000)]}),
+        json.dumps({**sound, "ranks": [{**rank, "rank": 1, "host": "worker-1", "stepSeconds": 9.0}]}),
         json.dumps({**sound, "stepSeconds": 1e300, "ranks": [rank]}),
         json.dumps({**sound, "stepSeconds": 0, "ranks": [{**rank, "stepSeconds": 0}]}),
         json.dumps({**sound, "appliedPlanGeneration": 10**15, "ranks": [{**rank, "waitSeconds": 1e17}]}),
@@ -78,6 +79,7 @@ def require_forgeries_change_nothing(job):
     samples = forged(2, plan(job)["generation"])
     run = ("exec", "-i", f"{job.name}-worker-0-1", "--", "python3", "-c", FORGE, address)
     answers = job.kubectl(*run, stdin=json.dumps(samples)).split()
+    assert answers[:2] == ["403", "403"], answers
     assert set(answers[-5:]) <= {"400", "409", "413"}, answers
     job.wait(lambda: job.condition("TelemetryAvailable")["status"] == "True", 30, "telemetry as before")
     assert set(job.pods()) == set(pods)
