@@ -139,17 +139,18 @@ class JobStateMachine:
         if roster == old:
             return []
         if self.state in FINAL_STATES:
-            raise Refused(f"the job is over ({self.state}): no roster is accepted any more", 409)
+            raise Refused(f"the job is over ({self.state}): no roster is accepted any more", OUT_OF_DATE)
         extends = old is not None and _only_hosts_differ(old, roster)
         if roster.generation < self.generation:
             raise Refused(
-                f"roster of generation {roster.generation}: generation {self.generation} is in force", 409
+                f"roster of generation {roster.generation}: generation {self.generation} is in force",
+                OUT_OF_DATE,
             )
         if old is not None and roster.generation == old.generation and not self._may_change(extends):
             raise Refused(
                 f"another roster of generation {roster.generation}, which was started already: "
                 "raise the generation",
-                409,
+                OUT_OF_DATE,
             )
         in_place = self.active and extends and not self._used_up
         self.roster = roster
@@ -171,7 +172,8 @@ class JobStateMachine:
         """
         if self.plan is not None and plan != self.plan and plan.generation <= self.plan.generation:
             raise Refused(
-                f"plan of generation {plan.generation}: generation {self.plan.generation} is in force", 409
+                f"plan of generation {plan.generation}: generation {self.plan.generation} is in force",
+                OUT_OF_DATE,
             )
         self.plan = plan
 
@@ -206,7 +208,7 @@ class JobStateMachine:
         with self._counting_refusals():
             if not self.registry.is_admitted(incarnation):
                 raise Refused(
-                    f"telemetry from {incarnation.host}: another agent takes part for this host", 409
+                    f"telemetry from {incarnation.host}: another agent takes part for this host", OUT_OF_DATE
                 )
             for rank in ranks:
                 self._demand_running(rank.generation)
@@ -255,7 +257,7 @@ class JobStateMachine:
     def _demand_running(self, generation: int) -> None:
         started = self.started_generation
         if started is None or not started <= generation <= self.generation:
-            raise Refused(f"telemetry of generation {generation}: that is not running", 409)
+            raise Refused(f"telemetry of generation {generation}: that is not running", OUT_OF_DATE)
 
     @contextmanager
     def _counting_refusals(self) -> Iterator[None]:

@@ -29,8 +29,8 @@ _BATCHED = ("--endpoint-updates-batch-period=1s", "--endpointslice-updates-batch
 gang; and no name is looked up where nodes are simulated."""
 
 _UNCHECKED = ("--feature-gates=DetectCacheInconsistency=false",)
-"""Every five minutes the API server reads all that there is once more, to see whether its caches are right:
-with ten thousand pods and a thousand jobs that takes two processors for some ten seconds."""
+"""Every five minutes the API server would read all that there is once more, to see whether its caches are
+right: work for nobody who measures something else on the same processors."""
 
 # A node is lost after this long without a heartbeat; kubelets send one every two seconds (node.py).
 NODE_GRACE_SECONDS = 15

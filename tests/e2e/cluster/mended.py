@@ -37,7 +37,7 @@ class Mistake:
 MISTAKES: Mapping[str, Mistake] = {
     # A watch that ends after some minutes, as each does, is begun anew from version 0 and not from the last
     # version seen: kwok then hears of all pods again, one after the other. With 10 000 of them and a busy API
-    # server that takes longer than it bears, so that it ends the watch, and so on: minutes without kubelets.
+    # server that watch ends after some seconds, before kwok is through, and so on: minutes without kubelets.
     "kwok": Mistake(
         "sigs.k8s.io/kwok",
         "pkg/utils/informer/event.go",
