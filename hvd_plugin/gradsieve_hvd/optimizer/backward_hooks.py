@@ -76,7 +76,8 @@ class BackwardHooks:
             raise ConfigurationError(
                 f"the gradient of '{name}' was computed more than backward_passes_per_step={self.passes} "
                 "times before step() or synchronize(). Raise backward_passes_per_step to accumulate "
-                "gradients locally."
+                "gradients locally. If another DistributedOptimizer was made of these parameters earlier "
+                "and is not used any more, delete it: its hooks live as long as it does."
             )
         self._passes_left[name] = left - 1
         listener = self._listener()
