@@ -23,7 +23,7 @@ asked just before, and one whose ranks start is asked every half second. Of a jo
 nothing is expected, none is kept."""
 
 _MOST_KEPT = 24
-"""Connections that wait: each holds more than half a MiB, and when a cluster is filled, hundreds of jobs
+"""Connections that wait: each holds a tenth of a MiB or more, and when a cluster is filled, hundreds of jobs
 start at a time."""
 
 MOST_CALLS = MOST_CONNECTIONS - _MOST_KEPT

@@ -28,6 +28,7 @@ from gradsieve_operator.cluster.options import Options
 from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.queue import Key, WorkQueue
 from gradsieve_operator.cluster.reconciler import Reconciler
+from gradsieve_operator.cluster.tls import read_by_little
 from gradsieve_operator.errors import ApiError, SpecError
 from gradsieve_operator.placement import Load
 from gradsieve_operator.resources import Neighbours
@@ -83,6 +84,7 @@ class Operator:
 
     async def _start(self) -> None:
         fence = Fence()
+        read_by_little()
         self._api = await self._stack.enter_async_context(Api(Access.find(), fence))
         calls = await self._stack.enter_async_context(Calls(fence, self.queue.parked))
         options = self._options
