@@ -146,6 +146,8 @@ def test_what_is_older_than_what_is_known_is_passed_over():
     assert store.kept == {}
     assert store.put(item(7))
     assert store.sweep(set(), 8) == ["7"], "gone, and nobody had told of it"
+    assert not store.put(item(7)), "the answer to a question that was asked before that list was made"
+    assert store.put(item(9)), "another one of its name"
 
 
 def test_what_has_gone_is_remembered_for_as_long_as_an_answer_may_take():

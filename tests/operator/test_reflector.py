@@ -14,6 +14,9 @@ def item(name: str, version: str, **labels: str) -> dict:
     return {"metadata": {"namespace": "a", "name": name, "resourceVersion": version, "labels": labels}}
 
 
+TOO_OLD = object()
+
+
 class Server:
     """Lists and watches as they are prepared: each an error or what it yields; then it hangs."""
 
@@ -24,11 +27,17 @@ class Server:
         for page in self._next(self.lists):
             yield page
 
-    async def watch(self, _where, version, **_query):
+    async def watch(self, _where, version, *, opened, **_query):
         self.asked.append(version)
         if not self.watches:
+            opened()
             await asyncio.Event().wait()
         for event in self._next(self.watches):
+            if event is TOO_OLD:
+                # As the API server does: it takes the watch first.
+                opened()
+                await asyncio.sleep(0.02)
+                raise ApiError(410, "Expired", "too old")
             yield event
 
     @staticmethod
@@ -114,6 +123,29 @@ async def test_what_is_kept_stays_while_the_server_is_away_and_its_age_grows(mon
         await asyncio.sleep(0.1)
         assert time.monotonic() - reflector.heard >= heard + 0.1
     assert caplog.text.count("connection refused") == 3
+
+
+async def test_a_watch_that_is_taken_and_then_found_to_be_too_old_is_no_sign_that_all_is_known(monkeypatch):
+    away = ApiError(0, "Unreachable", "connection refused")
+    server = Server([[page("7", item("x", "1"))], [page("20", item("y", "19"))]], [away, [TOO_OLD]])
+    monkeypatch.setattr("gradsieve_operator.cluster.reflector._FIRST_PAUSE", 0.01)
+    known: list[dict] = []
+    reflector = Reflector(server, "/api/v1/things", kept, recovered=lambda: known.append({**reflector.kept}))
+    task = asyncio.create_task(reflector.run())
+    try:
+        await until(lambda: server.asked == ["7", "7", "20"])
+    finally:
+        task.cancel()
+    assert known == [{"a/x": "1"}, {"a/y": "19"}], "the first list, and the one after what was missed"
+
+
+async def test_a_watch_that_goes_on_has_caught_up_a_moment_later(monkeypatch):
+    away = ApiError(0, "Unreachable", "connection refused")
+    server = Server([[page("7", item("x", "1"))]], [away])
+    async with running(server, monkeypatch) as (reflector, _):
+        await until(lambda: server.asked == ["7", "7"])
+        assert reflector.broken
+        await until(lambda: not reflector.broken)
 
 
 @pytest.mark.parametrize("kind", ["ADDED", "BOOKMARK"])

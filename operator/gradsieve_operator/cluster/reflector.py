@@ -15,6 +15,9 @@ from gradsieve_operator.errors import ApiError
 Kept = TypeVar("Kept")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_CAUGHT_UP_SECONDS = 0.2
+"""A watch that goes on brings what it has missed by then, or the word that it has missed too much."""
+
 _LISTED_SECONDS = 3600.0
 """A schema that changes in the moment between two watches is noticed after so long."""
 _log = logging.getLogger(__name__)
@@ -65,6 +68,7 @@ class Reflector(Generic[Kept]):
         self._changed, self._told, self._recovered = changed, told, recovered
         self._relist, self._metadata_only = relist, metadata_only
         self._version, self._listed = "", 0.0
+        self._catching_up: asyncio.TimerHandle | None = None
 
     @property
     def kept(self) -> dict[str, Kept]:
@@ -98,6 +102,12 @@ class Reflector(Generic[Kept]):
 
     async def run(self) -> None:
         """Keep the copy up to date until cancelled."""
+        try:
+            await self._follow()
+        finally:
+            self._fall_behind()
+
+    async def _follow(self) -> None:
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -107,7 +117,7 @@ class Reflector(Generic[Kept]):
                 events = self._api.watch(
                     self._where,
                     self._version,
-                    opened=self._current,
+                    opened=self._catch_up,
                     metadata_only=self._metadata_only,
                     **self._query,
                 )
@@ -121,7 +131,7 @@ class Reflector(Generic[Kept]):
                 if self._relist and (early or old):
                     self._version = ""
             except ApiError as error:
-                self.broken = True
+                self._fall_behind()
                 if error.status == 410 or self._relist:
                     self._version = ""
                 if error.status == 410:
@@ -130,8 +140,19 @@ class Reflector(Generic[Kept]):
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
+    def _catch_up(self) -> None:
+        """A watch has begun, which brings what has changed since the last event."""
+        if self.broken:
+            self._catching_up = asyncio.get_running_loop().call_later(_CAUGHT_UP_SECONDS, self._current)
+
+    def _fall_behind(self) -> None:
+        """There is no watch any more."""
+        self.broken = True
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+
     def _current(self) -> None:
-        """A list is complete, or a watch has begun, which brings what has changed since the last event."""
+        """A list is complete, or a watch has caught up."""
         if self.broken:
             self.broken = False
             self._recovered()

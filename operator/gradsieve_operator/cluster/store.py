@@ -86,11 +86,13 @@ class Store(Generic[Kept]):
             What has gone, and nobody had told of.
         """
         lost = [key for key, known in self._versions.items() if key not in found and known <= version]
+        now = self._clock()
+        self._gone = {key: gone for key, gone in self._gone.items() if gone[1] > now - _GONE_SECONDS}
         for key in lost:
             del self._versions[key]
+            # The answer to a question that was asked before the list may come after it.
+            self._gone[key] = version, now
             self._note(key, None)
-        long_ago = self._clock() - _GONE_SECONDS
-        self._gone = {key: gone for key, gone in self._gone.items() if gone[1] > long_ago}
         return [self.kept.pop(key) for key in lost if key in self.kept]
 
 
