@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cluster.cache import built_once, digest, file_parts
 from cluster.errors import ClusterError
-from cluster.mended import MISTAKES, mend
+from cluster.mended import MENDED, mend
 
 MODULES = Path(__file__).with_name("go")
 # Module -> what `go build` is given. `tool` stands for all tools that the module's go.mod names.
@@ -57,7 +57,7 @@ def program(name: str, *, oldest: bool = False) -> Path:
     module = _OLDEST if oldest else "kubernetes" if name in _KUBERNETES else name
     folder = MODULES / module
     sources = [path for pattern in ("go.mod", "go.sum", "*.go") for path in folder.glob(pattern)]
-    mended = MISTAKES[module].parts() if module in MISTAKES else []
+    mended = MENDED[module].parts() if module in MENDED else []
     key = digest([*file_parts(folder, sources), *_command(Path(), module), *mended])
     return built_once(module, key, lambda output: _compile(output, module)) / name
 
@@ -75,8 +75,8 @@ def _compile(output: Path, module: str) -> None:
     environment = {**os.environ, "GOFLAGS": ""} | ({"CGO_ENABLED": "0"} if module in _STATIC else {})
     command = _command(output, module)
     with tempfile.TemporaryDirectory() as scratch:
-        if module in MISTAKES:
-            modfile = mend(MISTAKES[module], MODULES / module, Path(scratch))
+        if module in MENDED:
+            modfile = mend(MENDED[module], MODULES / module, Path(scratch))
             # The flag comes before what is to be built.
             command.insert(2, f"-modfile={modfile}")
         done = subprocess.run(
