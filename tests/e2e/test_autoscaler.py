@@ -7,6 +7,7 @@ from autoscaler import Autoscaler
 from cluster.simulated import SimulatedCluster
 from horovod_job import Job, group
 from operator_process import running_operator
+from rights import AUDIT, asked
 from simulated_jobs import NAMESPACE, add_node, namespace, succeed
 
 pytestmark = pytest.mark.timeout(200)
@@ -17,11 +18,12 @@ ASKS = {"resources": {"requests": {"cpu": str(CPU)}}}
 @pytest.fixture(scope="module")
 def simulated(machine):
     """A cluster whose only node is too small for a worker."""
-    with SimulatedCluster.start() as cluster:
+    with SimulatedCluster.start(audit=AUDIT) as cluster:
         add_node(cluster, "small", 1)
         cluster.apply(namespace())
         cluster.wait_for_service_account(NAMESPACE)
         yield cluster
+        assert asked(cluster.control_plane.audit_log).refused == []
 
 
 @pytest.fixture(scope="module")

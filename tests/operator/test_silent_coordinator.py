@@ -1,5 +1,7 @@
 """A coordinator that has ended beside a sidecar, or does not answer any more, does not hold up its job."""
 
+import copy
+
 import horovod_jobs as jobs
 import pytest
 from operator_in_memory import JOB, bind, conditions, running, until
@@ -198,3 +200,25 @@ def test_a_coordinator_is_silent_when_others_answer(clock):
         tracker.answered("b")
         clock.now += 5.0
     assert silence == 60.0
+
+
+async def test_a_new_leader_lets_itself_in_before_a_coordinator_that_it_cannot_reach_counts_as_silent(
+    server, port, monkeypatch
+):
+    monkeypatch.setattr(contract, "COORDINATOR_PORT", port)
+    policy = ("networking.k8s.io/v1/networkpolicies", "research", "digits")
+    server.objects[JOB, "research", "digits"] = jobs.body(runPolicy={"nodeLostSeconds": 1})
+    async with running():
+        await until(lambda: len(server.all("v1/pods")) == 3)
+        bind(server)
+        await until(lambda: conditions(server)["Admitted"]["reason"] == "Placed")
+    leader = server.objects["v1/pods", "research", LEADER]
+    leader.patch({"status": {"phase": "Running", "podIP": "127.0.0.1"}})
+    own = copy.deepcopy(server.objects[policy].raw["spec"])
+    server.objects[policy].patch({"spec": {"ingress": []}})
+    assert server.objects[policy].raw["spec"] != own
+    async with running():
+        await until(lambda: server.objects[policy].raw["spec"] == own)
+        assert "digits-coordinator-2" not in server.all("v1/pods")
+    said = [event["message"] for event in server.all("v1/events").values()]
+    assert not any("has not answered" in each for each in said)
