@@ -349,6 +349,24 @@ async def test_what_has_failed_is_tried_again_at_once_when_what_it_failed_by_may
     assert looks == [("a", "b")] * 2
 
 
+async def test_who_is_hastened_again_and_again_in_vain_does_not_wait_the_longer_for_that(caplog):
+    looks = []
+
+    async def work(key):
+        looks.append(key)
+        raise RuntimeError("a watch has broken off")
+
+    async with working(work) as queue:
+        queue.add(("a", "b"))
+        for number in range(1, 9):
+            await until(lambda number=number: len(looks) == number)
+            await asyncio.sleep(0.02)
+            queue.hasten()
+    said = [record.getMessage() for record in caplog.records]
+    assert said
+    assert all(each.endswith("again in 0.5 s") for each in said)
+
+
 async def test_what_goes_on_in_a_moment_comes_before_what_is_only_looked_at_again():
     order, begun = [], asyncio.Event()
 

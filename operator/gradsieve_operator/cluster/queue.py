@@ -98,8 +98,13 @@ class WorkQueue:
                     break
 
     def hasten(self) -> None:
-        """Have those worked on again at which ``work`` has failed: what it failed by may be over."""
-        for key in list(self._failures):
+        """Have those worked on again at which ``work`` has failed: what it failed by may be over.
+
+        Their pauses begin anew. Where several things end one after the other, as watches do, those that fail
+        meanwhile would else wait for a minute.
+        """
+        for key in self._failures:
+            self._failures[key] = 0
             self.recheck(key)
 
     @contextlib.asynccontextmanager

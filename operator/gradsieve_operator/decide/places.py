@@ -23,6 +23,8 @@ def find_places(job: HorovodJob, wanted: Wanted, place: Placer) -> Places | Unpl
     The planner's search may give up where there is nearly no room; then one pod or another may get its place
     a moment later, but what is found is always a placement.
 
+    The planner is shown pods as they will be made: what decides where they fit is told in one way only.
+
     Args:
         job: whose pods they are.
         wanted: what was asked for.
