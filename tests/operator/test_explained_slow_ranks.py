@@ -10,7 +10,7 @@ from virtual_cluster import VirtualCluster
 
 from gradsieve_operator import decide as d
 from gradsieve_operator.adapt import Window, Work, read_window
-from gradsieve_operator.cluster.planning import keep_node
+from gradsieve_operator.cluster.node_view import keep_node
 
 COMPRESSION = {"algorithm": "TopK", "densityPermille": 50}
 ADAPTATION = {"enabled": True, "intervalSeconds": 15, "cooldownSeconds": 600, "minSamples": 5}

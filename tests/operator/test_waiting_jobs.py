@@ -13,7 +13,8 @@ from worlds import GPU, cluster, gang, gpu_node, load, node, pods
 from gradsieve_operator import decide
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api
-from gradsieve_operator.cluster.planning import NodeView, Planning
+from gradsieve_operator.cluster.node_view import NodeView
+from gradsieve_operator.cluster.planning import Planning
 from gradsieve_operator.cluster.waiting import Waiting
 from gradsieve_operator.placement import PATIENCE, Assignment, plan, still_fits
 from gradsieve_operator.spec import HorovodJob

@@ -6,18 +6,16 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gradsieve_operator import contract, decide, placement, resources
 from gradsieve_operator.cluster.api import Api, path
+from gradsieve_operator.cluster.node_view import NodeView, keep_node
 from gradsieve_operator.cluster.planner_process import PlannerProcess
 from gradsieve_operator.cluster.queue import Key
 from gradsieve_operator.cluster.reflector import Reflector
 from gradsieve_operator.cluster.store import key_of
 from gradsieve_operator.cluster.waiting import Waiting
-from gradsieve_operator.decide.observed_state import timestamp
-from gradsieve_operator.foreign_text import one_line
 from gradsieve_operator.resources import Manifest
 from gradsieve_operator.spec import HorovodJob
 
@@ -32,34 +30,6 @@ changes that never end, a pass for each few would take a quarter of a processor.
 
 _ASSUMED_SECONDS = 30.0
 """A pod that was created is seen by then; one that was not created holds its place no longer."""
-
-_MOST_TROUBLES = 4
-
-
-@dataclass(frozen=True)
-class NodeView:
-    """A node as the planner and as losses are judged by."""
-
-    planned: placement.Node
-    state: decide.Node
-
-
-def keep_node(raw: Mapping[str, Any]) -> NodeView:
-    """Return what is kept of a node."""
-    conditions = (raw.get("status") or {}).get("conditions") or ()
-    ready: Mapping[str, Any] = next((each for each in conditions if each["type"] == "Ready"), {})
-    state = decide.Node(
-        ready.get("status") == "True", timestamp(ready.get("lastTransitionTime")), _troubles(raw, conditions)
-    )
-    return NodeView(placement.Node.parse(raw), state)
-
-
-def _troubles(raw: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what is wrong with a node that may be ready; others than its kubelet report conditions, too."""
-    true = (one_line(each["type"]) for each in conditions if each["status"] == "True")
-    found = sorted(each for each in true if each != "Ready")
-    cordoned = ["cordoned"] if (raw.get("spec") or {}).get("unschedulable") else []
-    return tuple([*cordoned, *found][:_MOST_TROUBLES])
 
 
 class Planning:
