@@ -23,8 +23,8 @@ asked just before, and one whose ranks start is asked every half second. Of a jo
 nothing is expected, none is kept."""
 
 _MOST_KEPT = 24
-"""Connections that wait: each holds a tenth of a MiB or more, and when a cluster is filled, hundreds of jobs
-start at a time."""
+"""Connections that wait: each holds its buffers, and when a cluster is filled, hundreds of jobs start at a
+time."""
 
 MOST_CALLS = MOST_CONNECTIONS - _MOST_KEPT
 _MOST_SLOW = 16
