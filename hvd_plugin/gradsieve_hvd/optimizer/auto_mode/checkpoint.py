@@ -13,7 +13,8 @@ from gradsieve_hvd.engine import checkpoint
 from gradsieve_hvd.optimizer.local import checkpoint as local_checkpoint
 from gradsieve_hvd.transport.messages import Messages
 
-from .mode_changes import CHANGEABLE, ModeChanges
+from .mode_agreement import CHANGEABLE
+from .mode_changes import ModeChanges
 
 
 @dataclass(frozen=True, slots=True)

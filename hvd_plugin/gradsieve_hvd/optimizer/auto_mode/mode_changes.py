@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -11,8 +10,6 @@ from typing import Any
 
 import torch
 
-from gradsieve.bit_hash import bit_hash
-from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError, RankMismatch
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.statistics import StepStatistics
@@ -20,16 +17,14 @@ from gradsieve_hvd.optimizer.local.report import Report
 from gradsieve_hvd.optimizer.local.rounds import LocalRounds
 from gradsieve_hvd.optimizer.local.rules import LocalRules
 from gradsieve_hvd.optimizer.sampling.sampler_state import Epochs
-from gradsieve_hvd.optimizer.served.mode import why_no_bound
 from gradsieve_hvd.optimizer.served.training import ServedTraining
 from gradsieve_hvd.optimizer.synchronizer import Synchronizer
 
 from .average_state import average_state
+from .mode_agreement import ModeAgreement
 from .served_steps import SERVED_MODES, ServedSteps
 
 _log = logging.getLogger("gradsieve.optimizer")
-CHANGEABLE = ("synchronous", "balanced", "local", *SERVED_MODES)
-
 _OF_GRADIENTS = ("synchronous", "balanced")
 
 
@@ -58,40 +53,21 @@ class ModeChanges:
         server: ServedSteps | None = None,
     ) -> None:
         self.synchronizer, self.rules = synchronizer, rules
-        self._local_settings, self._announce_every, self._refused = local_settings, announce_every, refused
-        self._passes, self._server = synchronizer.passes, server
+        self._local_settings, self._announce_every, self._server = local_settings, announce_every, server
+        self._agreement = ModeAgreement(synchronizer, refused, server)
         self.present = "synchronous"
         self.rounds: LocalRounds | None = None
-        self._changes, self.discarded = 0, 0.0
+        self.discarded = 0.0
         self._followed, self._finishing, self._stays = 0, False, False
         synchronizer.agreement.modes = self._offered
 
     def possible(self) -> tuple[str, ...]:
         """Return the modes that `change` can change to on this rank."""
-        return tuple(mode for mode in CHANGEABLE if not self._problem(mode, None))
-
-    def _problem(self, mode: str, local_steps: int | None, staleness_bound: int | None = None) -> str:
-        """Return why a mode is impossible; empty if it is not."""
-        if mode not in CHANGEABLE:
-            return f"known are {', '.join(map(repr, CHANGEABLE))}"
-        if mode in self._refused:
-            return f"it does not go with {self._refused[mode]}"
-        if mode in SERVED_MODES and (why := self._why_not_served()):
-            return why
-        if mode == "balanced" and self.synchronizer.batches.dealer is None:
-            return "it needs a gradsieve_hvd.DynamicSampler that deals this optimizer's batches"
-        if local_steps is not None and (mode != "local" or not is_count(local_steps, 1)):
-            return f"local_steps={local_steps!r} must be an integer of at least 1, and for mode 'local'"
-        return why_no_bound(mode, staleness_bound)
-
-    def _why_not_served(self) -> str:
-        if self._server is None:
-            return "it needs parameter_server=True, which has demands of its own on a program"
-        return f"it does not go with {self._passes} backward passes a step" if self._passes != 1 else ""
+        return self._agreement.possible()
 
     def why_not(self, mode: str) -> str:
         """Return why a saved mode cannot go on here; empty if it can."""
-        return self._problem(mode, None) if mode in SERVED_MODES else ""
+        return self._agreement.problem(mode) if mode in SERVED_MODES else ""
 
     @property
     def exchanges_gradients(self) -> bool:
@@ -137,7 +113,7 @@ class ModeChanges:
         if self.rounds is not None:
             self.rounds.synchronize()
         self.end_served(optimizer, "change_mode()")
-        told = self._tell(mode, local_steps, staleness_bound)
+        told = self._agreement.ask(mode, local_steps, staleness_bound, self.steps)
         if mode == self.present != "local" and staleness_bound == self.staleness_bound:
             self.begin_batch()
             return
@@ -206,7 +182,7 @@ class ModeChanges:
         """
         if self.served is not None and passes != 1:
             raise ConfigurationError(f"mode={self.present!r} goes with one backward pass a step")
-        self._passes = passes
+        self._agreement.passes = passes
         if self.rounds is not None:
             self.rounds.passes = passes
 
@@ -267,35 +243,6 @@ class ModeChanges:
 
     # -- between two modes --
 
-    def _tell(self, mode: str, local_steps: int | None, staleness_bound: int | None) -> list[dict[str, Any]]:
-        synchronizer, self._changes = self.synchronizer, self._changes + 1
-        hashes = [bit_hash(each.detach()) for _, each in sorted(synchronizer.named.items())]
-        dealer = synchronizer.batches.dealer
-        said = {
-            "mode": mode,
-            "local_steps": local_steps,
-            "staleness_bound": staleness_bound,
-            "step": self.steps,
-            "weights": bit_hash(torch.tensor(hashes, dtype=torch.int64, device="cpu")),
-            "problem": self._problem(mode, local_steps, staleness_bound) or self._why_not_now(mode),
-            "epoch": 0 if dealer is None else dealer.epoch,
-            "handed_out": synchronizer.batches.taken if dealer is None else dealer.handed_out,
-        }
-        message = synchronizer.connection.messages.tell(json.dumps(said).encode(), f"mode.{self._changes}")
-        told = [json.loads(each) for each in message.wait()]
-        for rank, each in enumerate(told):
-            if each["problem"]:
-                raise ConfigurationError(f"mode {each['mode']!r} on rank {rank}: {each['problem']}")
-        for field in ("mode", "local_steps", "staleness_bound", "step", "weights", "epoch"):
-            values = [each[field] for each in told]
-            if any(value != values[0] for value in values):
-                shown = ", ".join(f"rank {rank}: {value!r}" for rank, value in enumerate(values))
-                raise RankMismatch(
-                    f"the mode cannot be changed to {mode!r}: ranks differ in {field} ({shown}). All ranks "
-                    "change between the same two steps, to the same mode, with weights that are the same"
-                )
-        return told
-
     def _leave_local(self, optimizer: torch.optim.Optimizer) -> None:
         """Forget what waits: it has been held back for rounds, and applied at once it throws a training back.
 
@@ -324,16 +271,6 @@ class ModeChanges:
             dealt = self._server.dealt
             dealer.hand_over([each["handed_out"] for each in told], dealt.ledger, dealt.batches)
 
-    def _why_not_now(self, mode: str) -> str:
-        """Return why ranks cannot leave a parameter server here; empty if they can."""
-        amid = self._server is not None and self._server.dealt.batches.open
-        if mode in SERVED_MODES or not amid:
-            return ""
-        return (
-            "ranks are amid an epoch, of which their loaders have different numbers of batches: leave a mode "
-            "with a parameter server where loaders are not iterated, as between two epochs"
-        )
-
     def _enter(self, mode: str, staleness_bound: int | None) -> None:
         synchronizer = self.synchronizer
         if mode not in _OF_GRADIENTS:
@@ -359,8 +296,14 @@ class ModeChanges:
         """Return rounds of local steps as of before the first one."""
         synchronizer = self.synchronizer
         named = list(synchronizer.named.items())
-        connection, batches = synchronizer.connection, synchronizer.batches
-        made = LocalRounds(named, self._local_settings, self.rules, connection, self._passes, batches)
+        made = LocalRounds(
+            named,
+            self._local_settings,
+            self.rules,
+            synchronizer.connection,
+            self._agreement.passes,
+            synchronizer.batches,
+        )
         made.at_end = self._round_ended
         return made
 

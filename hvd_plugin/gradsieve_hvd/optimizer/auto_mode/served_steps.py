@@ -13,8 +13,10 @@ from gradsieve.errors import RankMismatch
 from gradsieve_hvd.control.reporter_clock import StepTimes
 from gradsieve_hvd.engine.pace import Pace
 from gradsieve_hvd.optimizer.sampling import ServedBatches
+from gradsieve_hvd.optimizer.served.counters import ServedCounters
 from gradsieve_hvd.optimizer.served.gradients import ServedGradients
-from gradsieve_hvd.optimizer.served.training import DealtBefore, ServedCounters, ServedTraining
+from gradsieve_hvd.optimizer.served.serving import DealtBefore, Serving
+from gradsieve_hvd.optimizer.served.training import ServedTraining
 from gradsieve_hvd.optimizer.synchronizer import Synchronizer
 from gradsieve_hvd.server.sample_ledger import SampleLedger
 
@@ -34,7 +36,7 @@ class ServedSteps:
         synchronizer: sums gradients in the other modes. What waits in its residuals goes on waiting there,
             and goes with the pushes.
         shards: the ranks that may keep weights.
-        equal_batches: see `ServedTraining`.
+        equal_batches: see `Serving`.
 
     training: of the present phase; None in modes without a server. dealt: batches that a sampler deals, in
     all phases since the last mode without a server. staleness_bound: of the present mode; None for the usual
@@ -81,15 +83,17 @@ class ServedSteps:
             ServedGradients(named, layers, reducer.policy),
             named,
             synchronizer.connection.transport,
-            mode,
-            self._shards,
-            staleness_bound,
-            equal_batches=self._equal_batches,
-            timeout=reducer.settings.timeout_seconds,
+            Serving(
+                mode=mode,
+                shards=self._shards,
+                staleness_bound=staleness_bound,
+                timeout=reducer.settings.timeout_seconds,
+                equal_batches=self._equal_batches,
+                gives_back=True,
+                dealt=self.dealt,
+            ),
             meet=meet,
             first_step=step,
-            gives_back=True,
-            dealt=self.dealt,
         )
 
     def _nothing_dealt(self) -> DealtBefore:

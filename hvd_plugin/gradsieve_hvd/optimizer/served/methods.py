@@ -13,7 +13,8 @@ from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.supported import refuse_closure
 from gradsieve_hvd.optimizer.sampling import ServedBatches
 
-from .training import ServedCounters, ServedTraining
+from .counters import ServedCounters
+from .training import ServedTraining
 
 
 class ServedMethods(torch.optim.Optimizer):

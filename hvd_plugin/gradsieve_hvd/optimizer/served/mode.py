@@ -20,7 +20,8 @@ from gradsieve_hvd.server.modes import BOUNDED
 from .gradients import ServedGradients
 from .meeting import meeting
 from .methods import METHODS, ServedMethods
-from .training import POLICIES, ServedTraining
+from .serving import POLICIES, Serving
+from .training import ServedTraining
 
 if TYPE_CHECKING:
     from gradsieve_hvd.optimizer.request import Request
@@ -60,7 +61,7 @@ def served(
     made = sharing_all_with(request.optimizer, methods, METHODS)
     compared = {
         "mode": mode,
-        "exchange": request.exchange,
+        "exchange": request.exchange or "allgather",
         "optimizer": type(request.optimizer).__name__,
         "server_ranks": ", ".join(map(str, shards)),
         "staleness_bound": str(staleness_bound),
@@ -73,11 +74,13 @@ def served(
         ServedGradients.new(named, whole if request.exchange == "dense" else settings.config),
         named,
         ranks,
-        mode,
-        shards,
-        staleness_bound,
-        equal_batches=equal_batches,
-        timeout=settings.timeout_seconds,
+        Serving(
+            mode=mode,
+            shards=shards,
+            staleness_bound=staleness_bound,
+            timeout=settings.timeout_seconds,
+            equal_batches=equal_batches,
+        ),
         meet=meeting(settings, named, ranks, compared),
     )
     return made
@@ -128,7 +131,7 @@ def refused_settings(request: Request, settings: Settings) -> list[str]:
         "sparse_as_dense": request.sparse_as_dense,
         "rank": request.rank is not None,
         "exchange (other than 'allgather', which is sparse pushes, and 'dense')": request.exchange
-        not in ("allgather", "dense"),
+        not in (None, "allgather", "dense"),
         "compression.grad_scaler": settings.grad_scaler is not None,
         "compression.nonfinite (other than 'raise')": settings.nonfinite != "raise",
         "compression.clip_global_norm": settings.clip_global_norm is not None,

@@ -11,8 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,73 +20,21 @@ from gradsieve.errors import ConfigurationError, GradsieveError, NonFiniteGradie
 from gradsieve_hvd.engine.pace import Pace
 from gradsieve_hvd.optimizer.arguments import require_known_parameters
 from gradsieve_hvd.optimizer.sampling import ServedBatches
-from gradsieve_hvd.optimizer.stats import OptimizerStats
 from gradsieve_hvd.server.decision_maker import DecisionMaker
 from gradsieve_hvd.server.ledger import Ledger
-from gradsieve_hvd.server.modes import policy
-from gradsieve_hvd.server.partition import Partition
 from gradsieve_hvd.server.ranges import Pairs
-from gradsieve_hvd.server.sample_ledger import SampleLedger
 from gradsieve_hvd.server.server_thread import ServerThread
-from gradsieve_hvd.server.shard import Shard
-from gradsieve_hvd.server.shard_optimizer import hyperparameters_of, shard_of
+from gradsieve_hvd.server.shard_optimizer import hyperparameters_of
 from gradsieve_hvd.server.worker import Fresh, Worker
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.mail import require_mailing
 
+from .counters import ServedCounters
 from .gradients import ServedGradients
+from .serving import Serving
 from .weights import ServedWeights
 
-POLICIES: Mapping[str, str] = MappingProxyType(
-    {"bsp": "synchronous", "asp": "asp", "ssp": "ssp", "dssp": "dssp", "dasp": "dasp"}
-)
-"""Of each mode as users call it, its name in `gradsieve_hvd.server.modes.MODES`."""
-
 _SHORTEST_SECONDS = 1e-6  # speeds are samples over seconds
-
-
-@dataclass(slots=True)
-class ServedCounters:
-    """One rank's training so far.
-
-    steps: calls of ``step()``. kept: those that brought no new weights. pushed_bytes: payloads of gradients.
-    reply_bytes: weights that came back.
-    computing_seconds: between steps, with selecting and encoding. waiting_seconds: in ``step()``, from the
-    push to the answer. staleness: releases that an applied gradient had missed, the mean over all ranks' so
-    far. share: of the batches that this rank is dealt from now on, in those of ``batch_size``.
-    """
-
-    steps: int = 0
-    kept: int = 0
-    pushed_bytes: int = 0
-    reply_bytes: int = 0
-    computing_seconds: float = 0.0
-    waiting_seconds: float = 0.0
-    staleness: float = 0.0
-    share: float = 1.0
-
-    def mean(self, step: int) -> OptimizerStats:
-        """Return the means of its steps. step: optimizer steps before."""
-        steps = max(self.steps, 1)
-        return OptimizerStats(
-            step=step,
-            payload_bytes=round(self.pushed_bytes / steps),
-            step_seconds=(self.computing_seconds + self.waiting_seconds) / steps,
-            exposed_seconds=self.waiting_seconds / steps,
-        )
-
-
-@dataclass(slots=True)
-class DealtBefore:
-    """What goes on from one training to the next, of batches that are dealt.
-
-    batches: this rank's. ledger: of all ranks, which is of use on rank 0. epochs: what was used when the last
-    training ended, as rank 0 has told; None before.
-    """
-
-    batches: ServedBatches
-    ledger: SampleLedger
-    epochs: list[tuple[int, Pairs]] | None = None
 
 
 class ServedTraining:
@@ -99,15 +45,9 @@ class ServedTraining:
         gradients: of its parameters.
         named: these, sorted by name.
         transport: to the other ranks; it carries letters.
-        mode: a key of `POLICIES`.
-        shards: the ranks that may keep weights.
-        staleness_bound: see `gradsieve_hvd.server.modes.policy`.
-        timeout: how long nothing may be heard, in seconds.
+        serving: what all ranks serve, and how.
         meet: is called before the first step, on all ranks; raises if they cannot train together.
         first_step: how many steps were taken before, in another mode.
-        equal_batches: whether all batches that a sampler deals are of one size.
-        gives_back: whether the optimizer's state comes back to all ranks at the end.
-        dealt: batches, and who has which, of trainings before this one, which go on after it.
 
     gradients: as given. batches: that a sampler deals. counters: what has happened so far.
     """
@@ -118,28 +58,20 @@ class ServedTraining:
         gradients: ServedGradients,
         named: Sequence[tuple[str, Parameter]],
         transport: Transport,
-        mode: str,
-        shards: Sequence[int],
-        staleness_bound: int | None = None,
+        serving: Serving,
         *,
-        timeout: float,
         meet: Callable[[], None],
-        equal_batches: bool = False,
         first_step: int = 0,
-        gives_back: bool = False,
-        dealt: DealtBefore | None = None,
     ) -> None:
-        self._optimizer, self._transport, self._timeout = optimizer, transport, timeout
-        self._named, self.gradients, self._first_step = named, gradients, first_step
-        self._mode, self._shards, self._meet, self._gives_back = mode, shards, meet, gives_back
-        self._staleness_bound, self._equal_batches = staleness_bound, equal_batches
-        self._mailing = require_mailing(transport)
+        require_mailing(transport)
+        self._optimizer, self._transport, self._serving = optimizer, transport, serving
+        self._named, self.gradients, self._first_step, self._meet = named, gradients, first_step, meet
         self._weights = ServedWeights(self._named)
         self._server: ServerThread | None = None
         self._worker: Worker | None = None
         self._finished = self._collected = self._looking = False
         self._began = time.monotonic()
-        self.counters, self._dealt = ServedCounters(), dealt
+        self.counters, dealt = ServedCounters(), serving.dealt
         self.batches = ServedBatches() if dealt is None else dealt.batches
 
     def begin(self, groups: torch.optim.Optimizer) -> Worker:
@@ -165,8 +97,9 @@ class ServedTraining:
         Raises:
             ConfigurationError: elsewhere, or after `finish`.
         """
-        if self._worker is None and self._dealt is not None and self._dealt.epochs is not None:
-            return self._dealt.epochs
+        before = self._serving.dealt
+        if self._worker is None and before is not None and before.epochs is not None:
+            return before.epochs
         if self._worker is None or not self._looking:
             raise ConfigurationError(
                 "which samples the weights have used is known within `with optimizer.consistent():`, after "
@@ -276,7 +209,7 @@ class ServedTraining:
         self.gradients.commit()
         self.batches.used()
         self._began = time.monotonic()
-        self._count(payloads, fresh, seconds + encoding, self._began - pushed)
+        self.counters.count(payloads, fresh, seconds + encoding, self._began - pushed)
         self.counters.staleness, self.counters.share = worker.staleness, worker.share
 
     def finish(self, groups: torch.optim.Optimizer) -> None:
@@ -291,7 +224,7 @@ class ServedTraining:
             last = worker.finish()
             self.batches.keep_answer(worker)
             self._put(worker, last.tensors)
-            if self._gives_back:
+            if self._serving.gives_back:
                 groups.state = self._state(last)
             self._finished = True
 
@@ -313,7 +246,7 @@ class ServedTraining:
         """
         if self._worker is not None:
             raise ConfigurationError(
-                f"{what} after the first step with mode={self._mode!r}: the optimizer's state is "
+                f"{what} after the first step with mode={self._serving.mode!r}: the optimizer's state is "
                 "spread over the ranks' shards. Save it within optimizer.consistent(state=True), and load it "
                 "before the first step"
             )
@@ -350,32 +283,10 @@ class ServedTraining:
         Raises:
             RankMismatch: on every rank: they differ.
         """
-        transport = self._transport
         self._meet()
-        sizes = [p.numel() * p.element_size() for _, p in self._named]
-        partition = Partition.balanced(sizes, self._shards)
-        kept = partition.of_shard(transport.rank)
-        self._optimizer.state, self._optimizer.param_groups = groups.state, groups.param_groups
-        optimizer, copies = shard_of(self._optimizer, [p for _, p in self._named], kept)
-        if self._gives_back:
-            groups.state = defaultdict(dict)  # the shards have it now
-        names = {number: self._named[number][0] for number in kept}
-        shard = Shard(copies, names, optimizer, transport.size)
-        maker = None
-        if transport.rank == 0:
-            # Who is not dealt batches by us goes on with its own, whatever it is told.
-            equal = self._equal_batches or not self.batches.dealt
-            maker = DecisionMaker(
-                policy(POLICIES[self._mode], self._staleness_bound, equal_batches=equal),
-                transport.size,
-                self._began,
-                partition.shards,
-                with_state=self._gives_back,
-                samples=None if self._dealt is None else self._dealt.ledger,
-            )
-        mail = self._mailing.open_mail()
-        self._server = ServerThread(mail, shard, maker, partition.shards, self._timeout)
-        self._worker = Worker(self._server, partition, self._timeout)
+        self._server, self._worker = self._serving.begin(
+            self._optimizer, groups, self._named, self._transport, self.batches, self._began
+        )
         return self._worker
 
     def _state(self, fresh: Fresh) -> defaultdict[Any, dict[str, Any]]:
@@ -405,14 +316,3 @@ class ServedTraining:
         except GradsieveError as error:
             worker.fail(error)
             raise
-
-    def _count(
-        self, payloads: Mapping[int, torch.Tensor], fresh: Fresh | None, computing: float, waiting: float
-    ) -> None:
-        counters = self.counters
-        counters.steps += 1
-        counters.kept += fresh is None
-        counters.pushed_bytes += sum(each.numel() for each in payloads.values())
-        counters.reply_bytes += sum(each.numel() for each, _ in fresh.tensors.values()) if fresh else 0
-        counters.computing_seconds += computing
-        counters.waiting_seconds += waiting
