@@ -40,7 +40,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
     sparse_as_dense: bool = False,
     process_set: Any = None,
     *,
-    exchange: ExchangeName = "allgather",
+    exchange: ExchangeName | None = None,
     rank: int | None = None,
     momentum_correction: bool = True,
     transport: Transport | None = None,
@@ -56,7 +56,8 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         optimizer: any of ``torch.optim``'s or like them; it must not be used any more.
         named_parameters: as from ``model.named_parameters()``; names must be the same on all ranks. None
             numbers them.
-        compression: one of `gradsieve_hvd.Compression`; None for ``Compression.laplace()``.
+        compression: one of `gradsieve_hvd.Compression`; None for ``Compression.laplace()`` where ``exchange``
+            is given, else see there.
         backward_passes_per_step: backward passes whose gradients are added up before they are exchanged.
         op: ``hvd.Average`` or ``hvd.Sum``, or "average" or "sum".
         gradient_predivide_factor: Horovod's, with op=Average: gradients that travel whole are divided by it
@@ -66,14 +67,17 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             that are compressed and those that are not in one each.
         sparse_as_dense: make sparse gradients (of embeddings) dense ones, and exchange them as such.
         process_set: Horovod's, for ranks that talk through Horovod; None for all ranks.
-        exchange: "allgather": every rank sends its entries to all; for few ranks. "ring": sums travel around
-            a ring (method C). "scatter": every rank sums a part and selects again, so that as many entries
-            are applied as one rank selects; for many ranks. "lowrank": matrices travel as two thin factors
-            (PowerSGD), and nothing is selected: of ``compression`` hold min_elements, error_feedback,
-            residual_dtype, momentum, clip_norm and what does not concern selection. "dense", "fp16",
-            "bf16": nothing is compressed, all of it travels in that type (fp32 for "dense"). "auto":
-            compressed tensors change between "allgather", "ring", "scatter" and travelling whole, as rank 0
-            finds to be fastest; no less is sent than ``compression`` asks for.
+        exchange: None: "allgather" where ``compression`` is given; without either, what is known to keep the
+            loss of dense training with such an optimizer, see
+            `gradsieve_hvd.optimizer.usual_settings.usual_settings` (in mode "local" and with a parameter
+            server, what these always send). "allgather": every rank sends its entries to all; for few ranks.
+            "ring": sums travel around a ring (method C). "scatter": every rank sums a part and selects
+            again, so that as many entries are applied as one rank selects; for many ranks. "lowrank":
+            matrices travel as two thin factors (PowerSGD), and nothing is selected: of ``compression`` hold
+            min_elements, error_feedback, residual_dtype, momentum, clip_norm and what does not concern
+            selection. "dense", "fp16", "bf16": nothing is compressed, all of it travels in that type (fp32
+            for "dense"). "auto": compressed tensors change between "allgather", "ring", "scatter" and
+            travelling whole, as rank 0 finds to be fastest; no less is sent than ``compression`` asks for.
         rank: columns of the factors of "lowrank", 1 to 8; None for 4.
         momentum_correction: apply the momentum and weight decay of a plain ``torch.optim.SGD`` on each rank
             before entries are selected, rather than after; see `gradsieve_hvd.optimizer.momentum`.

@@ -22,7 +22,8 @@ class Insight:
 
     Args:
         reducer: of the optimizer.
-        exchange: the user's setting.
+        exchange: its value.
+        why: it was taken.
         clock: of rounds.
         changes: of paths, for exchange="auto"; else None.
 
@@ -30,9 +31,10 @@ class Insight:
     """
 
     def __init__(
-        self, reducer: Reducer, exchange: str, clock: RoundClock, changes: PathChanges | None
+        self, reducer: Reducer, exchange: str, why: str, clock: RoundClock, changes: PathChanges | None
     ) -> None:
-        self._reducer, self._exchange, self._clock, self.changes = reducer, exchange, clock, changes
+        self._reducer, self._exchange, self._why = reducer, exchange, why
+        self._clock, self.changes = clock, changes
         self._stats = OptimizerStats()
         self._rounds = self._energy_round = 0
         self._energy_wanted = False
@@ -84,4 +86,4 @@ class Insight:
         """Return which path compressed gradients take, and why."""
         if self.changes is not None:
             return self.changes.explain()
-        return Explanation(self._exchange, rounds=self._rounds, why="it was set (exchange=)")
+        return Explanation(self._exchange, rounds=self._rounds, why=self._why)

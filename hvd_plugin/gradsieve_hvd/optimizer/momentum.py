@@ -132,16 +132,21 @@ def is_to_be_taken_over(optimizer: torch.optim.Optimizer, config: CompressionCon
         return False
     if not any(group["momentum"] for group in groups):
         return False
-    why = _why_left(groups)
-    if type(optimizer) is not torch.optim.SGD:
-        why = f"{type(optimizer).__name__}, which may change what SGD does,"
-    elif config.clip_norm is not None:
+    why = why_not_taken_over(optimizer)
+    if not why and config.clip_norm is not None:
         why = "clip_norm"
     if rank == 0 and why:
         _log.warning("momentum is left to the optimizer, after the exchange, because of %s", why)
     elif rank == 0:
         _log.info("momentum and weight decay are applied before compression (momentum_correction)")
     return not why
+
+
+def why_not_taken_over(optimizer: torch.optim.SGD) -> str:
+    """Return what of an SGD only itself can do, in words; empty if its momentum can be applied elsewhere."""
+    if type(optimizer) is not torch.optim.SGD:
+        return f"{type(optimizer).__name__}, which may change what SGD does,"
+    return _why_left(optimizer.param_groups)
 
 
 def _why_left(groups: list[dict[str, Any]]) -> str:

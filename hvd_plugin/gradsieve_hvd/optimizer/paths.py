@@ -32,7 +32,7 @@ class Path:
     sparse: makes the exchange of a bucket of selected entries, for a type of values; None if nothing is
     selected. bounded: whether it selects again, down to as many entries as were asked for. rank: of the
     factors that matrices travel as; 0 for none. dense: number format of gradients that travel whole.
-    chooses: whether rank 0 may have selected gradients travel by other paths, as it goes.
+    chooses: whether rank 0 may have selected gradients travel by other paths, as it goes. why: it was taken.
     """
 
     sparse: Callable[[ValueDtype], Exchange] | None = None
@@ -40,6 +40,7 @@ class Path:
     rank: int = 0
     dense: FloatDtype = "float32"
     chooses: bool = False
+    why: str = "it was set (exchange=)"
 
     @property
     def compresses(self) -> bool:

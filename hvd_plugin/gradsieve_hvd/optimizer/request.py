@@ -20,7 +20,8 @@ from .paths import ExchangeName
 class Request:
     """What a user asks of any mode; see `DistributedOptimizer`.
 
-    named: all of the optimizer's parameters. compression: None if the user left it to the mode. ranks:
+    named: all of the optimizer's parameters. compression, exchange: None if the user left them to the mode.
+    ranks:
     returns what connects with the other ranks; all ranks call it, once. steered: whether the job has a
     coordinator whose plan this optimizer may follow.
     """
@@ -33,7 +34,7 @@ class Request:
     predivide: float
     groups: Any
     sparse_as_dense: bool
-    exchange: ExchangeName
+    exchange: ExchangeName | None
     rank: int | None
     momentum_correction: bool
     ranks: Callable[[float], Transport | ElasticRanks]

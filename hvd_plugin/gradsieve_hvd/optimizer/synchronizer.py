@@ -111,7 +111,7 @@ class Synchronizer:
         changes = None
         if path.chooses:
             changes = PathChanges(self._plan, self.reducer, self.connection.submit, self._clock)
-        self.insight = Insight(self.reducer, compared["exchange"], self._clock, changes)
+        self.insight = Insight(self.reducer, compared["exchange"], path.why, self._clock, changes)
         self.in_round = False
         self.batches = BatchCounter(self.reducer.messages.rank, self.reducer.messages.size)
         self.balance: Balance | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from .momentum import TakenOverMomentum, is_to_be_taken_over
 from .paths import path_named
 from .request import Request
 from .synchronizer import Synchronizer
+from .usual_settings import usual_settings
 
 
 def synchronous(request: Request) -> Any:
@@ -42,12 +44,20 @@ def synchronous_as(
     Raises:
         ConfigurationError: a setting is not allowed, or momentum would be applied twice.
     """
-    path = path_named(request.exchange, request.rank)
-    settings = path.applied_to(settings_from(request.compression))
+    exchange, asked, usual = request.exchange or "allgather", settings_from(request.compression), None
+    if request.exchange is None and request.compression is None:
+        usual = usual_settings(request.optimizer, momentum_correction=request.momentum_correction)
+        exchange, asked = usual.exchange, usual.settings
+    path = path_named(exchange, request.rank)
+    if usual is not None:
+        path = dataclasses.replace(path, why=usual.why)
+    settings = path.applied_to(asked)
     group_of = group_numbers(request.groups, request.named)
     require_no_double_momentum(request.optimizer, settings.config)
     used = request.ranks(settings.timeout_seconds)
     first = used.unconnected() if isinstance(used, ElasticRanks) else used
+    if usual is not None and first.rank == 0:
+        usual.log()
     made = sharing_all_with(request.optimizer, made_of(type(request.optimizer)), METHODS)
     wants = request.momentum_correction and path.sparse is not None
     takes_over = wants and is_to_be_taken_over(request.optimizer, settings.config, first.rank)
@@ -62,7 +72,7 @@ def synchronous_as(
         sparse_as_dense=request.sparse_as_dense,
         compared={
             "op": "Average" if request.averages else "Sum",
-            "exchange": request.exchange,
+            "exchange": exchange,
             "rank": path.rank,
             "momentum_correction": takes_over,
             "gradient_predivide_factor": request.predivide,

@@ -43,7 +43,7 @@ def local(
         "op=Sum": not request.averages,
         "gradient_predivide_factor": request.predivide != 1.0,
         "groups": request.groups is not None,
-        f"exchange={request.exchange!r}": request.exchange != "allgather",
+        f"exchange={request.exchange!r}": request.exchange not in (None, "allgather"),
         "rank": request.rank is not None,
     }
     for name, found in meaningless.items():
