@@ -18,7 +18,7 @@ from gradsieve_hvd.control import plan_exchange
 from gradsieve_hvd.control.plan import Plan
 from gradsieve_hvd.control.reporter import Reporter
 from gradsieve_hvd.engine.compression_argument import settings_from
-from gradsieve_hvd.optimizer.auto_mode import mode_changes, served_steps
+from gradsieve_hvd.optimizer.auto_mode import mode_agreement, served_steps
 from gradsieve_hvd.optimizer.modes import optimizer_of
 from gradsieve_hvd.optimizer.request import Request
 from gradsieve_hvd.transport.threads import run_ranks
@@ -211,7 +211,7 @@ def test_a_mode_that_a_program_cannot_change_to_is_refused_with_all_of_its_plan(
 def test_ranks_that_cannot_change_say_so_and_train_on(reporter, caplog, monkeypatch):
     # As if weights were not the same: found out when the mode is to be changed.
     hashes = iter(range(1000))
-    monkeypatch.setattr(mode_changes, "bit_hash", lambda tensor: next(hashes))
+    monkeypatch.setattr(mode_agreement, "bit_hash", lambda tensor: next(hashes))
     results = follow(reporter, {1: {"mode": "Local"}}, steps=12)
     assert results[0][0] == ["synchronous"] * 12
     assert "ranks differ in weights" in caplog.text
