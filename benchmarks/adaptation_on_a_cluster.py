@@ -128,6 +128,7 @@ def flapped(cluster: Any, seconds: float) -> dict[str, Any]:
         return {
             "seconds": seconds,
             "changes": plan(job)["generation"] - before,
+            "held": held(job),
             "plans": [{**each, "at": each["at"] - began} for each in changed],
         }
 

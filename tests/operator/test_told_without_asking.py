@@ -9,6 +9,7 @@ from obedient_coordinator import KEY, training
 from operator_in_memory import JOB, running, until
 
 from gradsieve_operator import contract
+from gradsieve_operator.adapt import Window, Work
 from gradsieve_operator.cluster.heard import Heard
 from gradsieve_operator.decide import CoordinatorStatus, Pace, Pod
 
@@ -30,7 +31,7 @@ async def settled(calls: list[str]) -> None:
     [
         pytest.param("True", {}, TELL, id="all is well"),
         pytest.param("False", {}, ASK, id="its pod is not ready"),
-        pytest.param("True", {"adaptation": {"enabled": True}}, ASK, id="what was measured decides"),
+        pytest.param("True", {"adaptation": {"enabled": True}}, TELL, id="what is measured decides later"),
     ],
 )
 async def test_a_new_density_comes_first(server, port, tmp_path, monkeypatch, ready, adaptation, first):
@@ -85,4 +86,7 @@ def test_only_what_was_well_a_moment_ago_need_not_be_asked(status, leader, secon
 def test_a_sample_grows_older_while_nobody_asks_for_the_next():
     heard = Heard("a", WELL, 1000.0)
     assert heard.by(1020.0).telemetry_age == pytest.approx(23.0)
+    window = Window(1, 32, 64.0, 3.0, 0.11, 0.0, 0.01, Work(0.1, 0.1, 0.1, 0.1))
+    measured = Heard("a", replace(WELL, window=window), 1000.0)
+    assert measured.by(1020.0).window.age == pytest.approx(23.0)
     assert Heard("a", replace(WELL, telemetry_age=None), 0.0).by(9.0).telemetry_age is None

@@ -39,6 +39,9 @@ class Heard:
         return well and leader.uid == self.uid and leader.ready and now - self.at < _LATELY_SECONDS
 
     def by(self, now: float) -> CoordinatorStatus:
-        """Return what it said, with its last sample as old as that is at ``now``."""
-        age = self.status.telemetry_age
-        return self.status if age is None else replace(self.status, telemetry_age=age + now - self.at)
+        """Return what it said, with its last samples as old as they are at ``now``."""
+        age, window, passed = self.status.telemetry_age, self.status.window, now - self.at
+        if age is None:
+            return self.status
+        older = None if window is None else replace(window, age=window.age + passed)
+        return replace(self.status, telemetry_age=age + passed, window=older)

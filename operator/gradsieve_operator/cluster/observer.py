@@ -117,8 +117,8 @@ class Observer:
         except SpecError as error:
             compression, steering, unresolved, invalid = None, Steering(), "", str(error)
         # A change of the spec does not wait for news of ranks that were well a moment ago.
-        asked = progress.running and not seen and not steering.adaptation.enabled
-        answer, silence, unanswered = self._heard(leader, memory) if asked else None, 0.0, 0.0
+        changed = progress.running and not seen
+        answer, silence, unanswered = self._heard(leader, memory) if changed else None, 0.0, 0.0
         if answer is None:
             known = certificates_delivered(job, memory, now)
             answer, silence, unanswered = await self._ask(leader, coordinator, nodes, memory, known=known)

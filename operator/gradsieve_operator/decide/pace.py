@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 _WRITTEN_A_SECOND, _SELDOM = 16, 60.0
 """Samples of all jobs that are written in a second; no seldomer than this, as older ones are called stale."""
 
+_BUSY_ADAPTED, _BUSY_DECIDING = 30.0, 15.0
+"""While jobs wait to be looked at, of a job whose plan follows what is measured: from one question to the
+next, and the soonest that it is asked for a decision."""
+
 _ASKED_A_SECOND, _SELDOM_ASKED, _BUSY_ASKED = 32, 30.0, 60.0
 """Coordinators of jobs that train and follow nothing that is measured, that are asked in a second; each of
 them no seldomer than this, and than that while jobs wait to be looked at."""
@@ -26,6 +30,8 @@ class Pace:
         starting: while ranks do not run, or the coordinator lacks what it was told.
         expecting: while ranks run, and something that will be said in a moment is waited for.
         steady: while ranks run and nothing is expected. A job costs one TLS handshake each time.
+        adapted: likewise, where the plan follows what is measured.
+        deciding: the soonest that such a job is looked at again as something may be decided then.
         relaxed: likewise, where the plan follows nothing that is measured and nobody is missing.
         telemetry: between two samples that are written to a job's status: each is a write to the API server.
         details: between two writes of a job's status of which the second says nothing new but counts of pods
@@ -40,6 +46,8 @@ class Pace:
     starting: float = 0.5
     expecting: float = 3.0
     steady: float = 15.0
+    adapted: float = 15.0
+    deciding: float = 3.0
     relaxed: float = 15.0
     telemetry: float = 30.0
     details: float = 2.0
@@ -60,4 +68,12 @@ class Pace:
         telemetry = max(self.telemetry, seldom)
         settling = max(self.settling, _SETTLING_SECONDS if busy else 0.0)
         starting = max(self.starting, _BUSY_STARTING_SECONDS if busy else 0.0)
-        return replace(self, starting=starting, relaxed=relaxed, telemetry=telemetry, settling=settling)
+        return replace(
+            self,
+            starting=starting,
+            adapted=max(self.steady, _BUSY_ADAPTED if busy else 0.0),
+            deciding=max(self.deciding, _BUSY_DECIDING if busy else 0.0),
+            relaxed=relaxed,
+            telemetry=telemetry,
+            settling=settling,
+        )

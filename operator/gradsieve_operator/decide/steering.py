@@ -71,7 +71,7 @@ def steer(observed: ObservedState) -> Decision:
         actions.extend(delete(pod, observed) for pod in leaving)
     again = next_call(observed, progress) if knows else observed.pace.starting
     if held is not None and held.again is not None:
-        again = min(again, max(held.again, observed.pace.expecting))
+        again = min(again, max(held.again, observed.pace.deciding))
     reason = hindrance(observed)
     if reason is None and leaving and observed.silence:
         names = ", ".join(pod.name for pod in leaving)
@@ -105,8 +105,9 @@ def next_call(observed: ObservedState, progress: Progress) -> float:
     follows = not coordinator.telemetry or coordinator.applied_plan >= progress.plan_generation
     if first or not follows or leader is None or not leader.ready:
         return observed.pace.expecting
-    followed = observed.steering.adaptation.enabled or coordinator.missing
-    return observed.pace.steady if followed else observed.pace.relaxed
+    if coordinator.missing:
+        return observed.pace.steady
+    return observed.pace.adapted if observed.steering.adaptation.enabled else observed.pace.relaxed
 
 
 def taking_part(observed: ObservedState) -> Sequence[tuple[Slot, Pod]] | None:
