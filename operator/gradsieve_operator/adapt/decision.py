@@ -16,6 +16,10 @@ _SAMPLE_SECONDS: Final = 2.0
 _QUIET: Final = 8
 """Cool-downs without a change after which the next change begins with a short one again."""
 
+_SETTLING_SECONDS: Final = 40.0
+"""Before that no change is judged, however short the cool-down: shares of batches follow speed some ten steps
+after the mode has changed, and one half of the samples is from then on."""
+
 _NOISE: Final = 4
 """Standard errors of a step's time that a change must gain: it is judged by half of that."""
 
@@ -82,9 +86,11 @@ def adapt(window: Window | None, asked: Asked, memory: Memory, now: float) -> Ch
         reason, message = doubt or ("NoTelemetry", "")
         missing = asked.adaptation.min_samples - window.samples if window is not None else 0
         return Hold(reason, message, memory, again=_SAMPLE_SECONDS * missing if missing > 0 else None)
-    cooldown = asked.adaptation.cooldown * 2**memory.doublings
+    cooldown = float(asked.adaptation.cooldown * 2**memory.doublings)
+    if memory.trial is not None:
+        cooldown = max(cooldown, _SETTLING_SECONDS)
     if memory.since and now < memory.since + cooldown:
-        message = f"nothing changes within {cooldown} s of the last change"
+        message = f"nothing changes within {cooldown:.0f} s of the last change"
         return Hold("CoolDown", message, _without_candidate(memory), again=memory.since + cooldown - now)
     plan = plan_in_force(asked, memory)
     if memory.trial is not None:

@@ -54,10 +54,11 @@ def test_a_rank_that_stays_slow_is_not_waited_for_where_shares_may_not_change():
     assert plans(job) == [("Adaptive", 50, "SlowTail")]
 
 
-def test_a_change_is_not_taken_back_because_it_took_some_steps_to_come_into_force():
+@pytest.mark.parametrize("lag", [9.0, 19.0])
+def test_a_change_is_not_taken_back_because_it_took_some_steps_to_come_into_force(lag):
     quick = dataclasses.replace(ADAPTATION, interval=15, cooldown=20, min_samples=5)
     wish = dataclasses.replace(asks(), adaptation=quick)
-    job = MeasuredJob(wish, throttled(4, since=BEGAN + 300), lag=9.0).run(900)
+    job = MeasuredJob(wish, throttled(4, since=BEGAN + 300), lag=lag).run(900)
     assert plans(job) == [("Balanced", 50, "SlowTail")]
 
 
