@@ -51,7 +51,8 @@ def tied() -> Case:
 def convolutions() -> Case:
     """Without a bias: normalisation takes it out again, and its gradient is rounding alone."""
     torch.manual_seed(0)
-    layers = nn.Sequential(nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm2d(16), nn.Flatten(), nn.Linear(16 * 36, 10))
+    first = nn.Conv2d(3, 16, 3, bias=False)
+    layers = nn.Sequential(first, nn.BatchNorm2d(16), nn.Flatten(), nn.Linear(16 * 36, 10))
     model = layers.to(memory_format=torch.channels_last)
 
     def loss(model: nn.Module, step: int, rank: int) -> torch.Tensor:
