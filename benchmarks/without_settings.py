@@ -42,10 +42,12 @@ CONTENDERS: Mapping[str, dict[str, Any]] = {
 
 OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": partial(torch.optim.SGD, momentum=0.9),
+    "sgd-0": torch.optim.SGD,
     "nesterov": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
     "adamw": torch.optim.AdamW,
     "adamw-0.5": partial(torch.optim.AdamW, betas=(0.5, 0.999)),
     "adamw-0": partial(torch.optim.AdamW, betas=(0.0, 0.999)),
+    "adam-0.5": partial(torch.optim.Adam, betas=(0.5, 0.999)),
 }
 
 
