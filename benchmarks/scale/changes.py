@@ -25,9 +25,10 @@ back is measured besides: `shrink`, to the pod's deletion, and `resume`, to the 
 _TURNS = ("density", "grow", "density", "suspend")
 """What is changed in turn. Every second time a grown job shrinks, and a suspended one resumes."""
 
-_CHANGED = 20
-"""So many jobs stay grown, and suspended, before the first is changed back: from then on half of the changes
-take one back. Jobs that all grow before the first one shrinks would be another load each minute."""
+_CHANGED = 0.1
+"""This share of them stays grown, and suspended, before the first is changed back: from then on half of the
+changes take one back. Jobs that all grow before the first one shrinks would be another load each minute, and
+the last to be changed would wait for a job that only a further change sets free."""
 
 _SHARES = {"density": 0.6, "grow": 0.2, "suspend": 0.2}
 """Of the jobs, each of which is changed in one way only."""
@@ -53,7 +54,7 @@ class Changer:
 
     async def run(self, jobs: Sequence[Manifest], rate: float, minutes: float) -> None:
         """Make ``rate`` changes each second; returns when all have arrived, or a minute after the last."""
-        parts = {part: _Part(part, group) for part, group in _parted(jobs).items()}
+        parts = {part: Part(part, group) for part, group in _parted(jobs).items()}
         began, tasks = time.time(), []
         for number in range(round(rate * 60 * minutes)):
             due = began + number / rate
@@ -66,7 +67,7 @@ class Changer:
             if isinstance(outcome, Exception):
                 raise outcome
 
-    async def _turn(self, part: _Part, due: float) -> None:
+    async def _turn(self, part: Part, due: float) -> None:
         kind = part.name
         try:
             job = await part.take()
@@ -82,29 +83,30 @@ class Changer:
         part.put(job)
 
 
-class _Part:
+class Part:
     """The jobs that are changed in one way; those that wait for nothing, in the order in which they came."""
 
     def __init__(self, name: str, jobs: Sequence[Manifest]) -> None:
         self.name = name
-        self._usual: asyncio.Queue[_Job] = asyncio.Queue()
-        self._changed: asyncio.Queue[_Job] = asyncio.Queue()
+        self._usual: asyncio.Queue[Job] = asyncio.Queue()
+        self._changed: asyncio.Queue[Job] = asyncio.Queue()
         self._back = False
+        self._enough = max(1, round(len(jobs) * _CHANGED))
         for manifest in jobs:
-            self._usual.put_nowait(_Job(manifest))
+            self._usual.put_nowait(Job(manifest))
 
-    async def take(self) -> _Job:
+    async def take(self) -> Job:
         """Return a job to be changed, and every second time one to be changed back, once there are enough."""
-        self._back = not self._back and self._changed.qsize() >= _CHANGED
+        self._back = not self._back and self._changed.qsize() >= self._enough
         return await (self._changed if self._back else self._usual).get()
 
-    def put(self, job: _Job) -> None:
+    def put(self, job: Job) -> None:
         """Take back a job whose change has arrived."""
         back = self.name != "density" and job.changed
         (self._changed if back else self._usual).put_nowait(job)
 
 
-class _Job:
+class Job:
     """A job and what was last done to it.
 
     Attributes:
