@@ -10,9 +10,11 @@ from typing import TypeVar
 
 from gradsieve_operator.cluster.access import Access
 from gradsieve_operator.cluster.api import Api
+from gradsieve_operator.errors import ApiError
 from gradsieve_operator.resources import Manifest
 
 _AT_ONCE = 16
+_GONE, _PAUSE_SECONDS = 410, 0.2
 T = TypeVar("T")
 
 
@@ -48,7 +50,13 @@ async def follow(api: Api, where: str, **query: str) -> AsyncIterator[Manifest]:
         for item in page["items"]:
             yield {"type": "ADDED", "object": item}
     while True:
-        async for event in api.watch(where, version, **query):
-            version = event["object"]["metadata"]["resourceVersion"]
-            if event["type"] != "BOOKMARK":
-                yield event
+        try:
+            async for event in api.watch(where, version, **query):
+                version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    yield event
+        except ApiError as error:
+            if error.status == _GONE:
+                raise
+            # While nothing happens the server may be silent for longer than a watch is waited for.
+            await asyncio.sleep(_PAUSE_SECONDS)

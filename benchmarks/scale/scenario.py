@@ -30,6 +30,9 @@ _REPLICAS = ("operator-1", "operator-2")
 _REPLACEMENT = "operator-3"
 _FILLED_SECONDS = 1200.0
 _SETTLED_SECONDS = 20.0
+_FIRST_PLANS_SECONDS = 120.0
+"""In which jobs that adapt get their first plans, and these prove themselves: no steady state before."""
+
 _LIFE_SECONDS = 40.0
 _CLEANED_SECONDS = 45.0
 """A coordinator that has ended stays for 30 s."""
@@ -130,6 +133,8 @@ class _Scenario:
             for job in self._waiting:
                 await self._witness.wait(key_of(job), lambda seen: seen.holds("Admitted", "False", "NoPlace"))
         await asyncio.sleep(_SETTLED_SECONDS)
+        if self._sizes.adapted:
+            await asyncio.sleep(_FIRST_PLANS_SECONDS)
 
     async def _stay(self, seconds: float) -> tuple[float, float]:
         began = time.time()

@@ -91,9 +91,14 @@ def test_a_job_that_adapts_or_that_misses_somebody_is_asked_as_often_among_many(
 def test_while_jobs_wait_to_be_looked_at_measurements_are_asked_for_and_decided_on_less_often():
     busy = PACE.among(5000, busy=True)
     it = training(adaptation={"enabled": True}, compression=DENSITY)
-    assert d.decide(replace(it.world(), pace=busy)).requeue_after == busy.adapted == 2 * PACE.steady
+    assert d.decide(replace(it.world(), pace=busy)).requeue_after == busy.adapted == 4 * PACE.steady
     assert busy.deciding == 15
     assert d.Pace(steady=60.0).among(1, busy=True).adapted == d.Pace(steady=60.0).among(1).adapted == 60
+
+
+def test_secrets_that_nothing_says_are_damaged_wait_while_jobs_wait_to_be_looked_at():
+    assert PACE.among(5000).secrets == PACE.secrets
+    assert PACE.among(5000, busy=True).secrets == 2 * PACE.secrets
 
 
 def test_who_has_coordinators_asked_less_often_than_that_has_his_will():

@@ -21,11 +21,13 @@ class Unwritten:
         since: when the first of it was held back, of the monotonic clock.
         record: ``status.record`` as it is in the cluster; what others write there counts instead.
         progress: as it is by now.
+        patient: whether it waits for a look that is made anyway.
     """
 
     since: float
     record: object
     progress: Progress
+    patient: bool = False
 
 
 @dataclass

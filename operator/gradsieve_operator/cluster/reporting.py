@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gradsieve_operator import contract, metrics, transitions
@@ -14,6 +15,8 @@ from gradsieve_operator.cluster.events import Events
 from gradsieve_operator.cluster.memory import Memory, Unwritten
 from gradsieve_operator.cluster.recording import write_status
 from gradsieve_operator.decide import Pace, Progress
+from gradsieve_operator.placement import PATIENCE
+from gradsieve_operator.status import recall
 
 _WARNINGS = frozenset(
     {
@@ -87,10 +90,12 @@ class Statement:
         1. What are details only is written ``pace.details`` after the last write at the earliest: while pods
            come and go one by one, each of them changes a count or a message.
         2. After a look at which nothing was ``done``, everything is held back until what was first held back
-           is ``pace.settling`` old. ``progress`` is remembered meanwhile.
+           is ``pace.settling`` old, and what `can_wait` until it is ``pace.patience`` old. ``progress`` is
+           remembered meanwhile.
 
         Returns:
-            After how many seconds to look again for what is held back; None when nothing is.
+            After how many seconds to look again for what is held back; None when nothing is. What can wait
+            does so for a look that is made anyway.
 
         Raises:
             JobChanged, ApiError: as `write`.
@@ -101,9 +106,11 @@ class Statement:
         left = 0.0 if done else since + pace.settling - now
         if details_only(self.written, change):
             left = max(left, memory.written_at + pace.details - now)
-        if left > 0 and change:
-            memory.unwritten = Unwritten(since, self.written.get("record"), progress)
-            return left
+        patience = since + pace.patience - now
+        patient = not done and patience > max(left, 0.0) and can_wait(self.written, change, progress)
+        if change and (patient or left > 0):
+            memory.unwritten = Unwritten(since, self.written.get("record"), progress, patient)
+            return patience + pace.adapted if patient else left
         await self.write()
         return None
 
@@ -149,6 +156,39 @@ def details_only(before: Mapping[str, Any], change: Mapping[str, Any]) -> bool:
         return [said, [(each["name"], each["desired"]) for each in status.get("workerGroups") or ()]]
 
     return change.keys() <= _DETAILED and essence({**before, **change}) == essence(before)
+
+
+def can_wait(before: Mapping[str, Any], change: Mapping[str, Any], progress: Progress) -> bool:
+    """Whether ``change`` of the status ``before`` tells only what an operator that does not know it finds out
+    again: why adaptation holds the plan, what it would change next, that the last change has proved itself,
+    that a waiting job was overtaken once more. That a program cannot do what it is asked for is told at once.
+
+    Args:
+        before: as it is in the cluster.
+        change: what would be written.
+        progress: that ``change`` records.
+    """
+
+    def others(status: Mapping[str, Any]) -> list[Any]:
+        said = status.get("conditions") or ()
+        return [each["type"] if _waits_with_others(each) else each for each in said]
+
+    if not change.keys() <= {"conditions", "record"} or others({**before, **change}) != others(before):
+        return False
+    return "record" not in change or _lasting(recall(before)) == _lasting(progress)
+
+
+def _waits_with_others(condition: Mapping[str, Any]) -> bool:
+    news = _NO_NEWS_BUT.get(condition["type"])
+    return news is not None and condition["reason"] != news
+
+
+def _lasting(progress: Progress) -> Progress:
+    memory = progress.adaptation
+    if memory is not None:
+        memory = replace(memory, candidate="", candidate_since=0.0, trial=None)
+    # From `PATIENCE` on places are held for a job, however often it is overtaken then.
+    return replace(progress, adaptation=memory, overtaken=int(progress.overtaken >= PATIENCE))
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

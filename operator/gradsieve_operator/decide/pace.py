@@ -7,17 +7,24 @@ from dataclasses import dataclass, replace
 _WRITTEN_A_SECOND, _SELDOM = 16, 60.0
 """Samples of all jobs that are written in a second; no seldomer than this, as older ones are called stale."""
 
-_BUSY_ADAPTED, _BUSY_DECIDING = 30.0, 15.0
-"""While jobs wait to be looked at, of a job whose plan follows what is measured: from one question to the
-next, and the soonest that it is asked for a decision."""
+_BUSY_DECIDING = 15.0
+"""The soonest that a job whose plan follows what is measured is asked for a decision while jobs wait to be
+looked at."""
+
+_FEW_JOBS = 32
+"""Up to so many, everything is written as it comes."""
 
 _ASKED_A_SECOND, _SELDOM_ASKED, _BUSY_ASKED = 32, 30.0, 60.0
 """Coordinators of jobs that train and follow nothing that is measured, that are asked in a second; each of
-them no seldomer than this, and than that while jobs wait to be looked at."""
+them no seldomer than this, and of all jobs no seldomer than that while jobs wait to be looked at."""
 
 _BUSY_SECONDS, _SETTLING_SECONDS, _BUSY_STARTING_SECONDS = 120.0, 2.0, 1.5
 """While jobs wait to be looked at: from one written sample to the next, for which states settle, and from one
 question whether ranks run to the next."""
+
+_BUSY_SECRETS_TIMES = 2.0
+"""Secrets of jobs that were made together are read again together, three requests each: that waits for a
+better moment, but not for ever."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,8 @@ class Pace:
         telemetry: between two samples that are written to a job's status: each is a write to the API server.
         details: between two writes of a job's status of which the second says nothing new but counts of pods
             and words of messages.
+        patience: for which a status may be held back that says nothing new but why adaptation does not change
+            the plan, or how often a waiting job was overtaken: that changes several times a minute.
         settling: for which a status may be held back that nothing that is done depends on: what changes
             again meanwhile is written once.
         following: for which it may be after nothing but a plan was sent: where ranks follow the plan by then,
@@ -51,6 +60,7 @@ class Pace:
     relaxed: float = 15.0
     telemetry: float = 30.0
     details: float = 2.0
+    patience: float = 0.0
     settling: float = 0.0
     following: float = 2.0
     secrets: float = 600.0
@@ -71,9 +81,11 @@ class Pace:
         return replace(
             self,
             starting=starting,
-            adapted=max(self.steady, _BUSY_ADAPTED if busy else 0.0),
+            adapted=max(self.steady, _BUSY_ASKED if busy else 0.0),
             deciding=max(self.deciding, _BUSY_DECIDING if busy else 0.0),
             relaxed=relaxed,
             telemetry=telemetry,
+            patience=max(self.patience, seldom if jobs > _FEW_JOBS else 0.0),
             settling=settling,
+            secrets=(_BUSY_SECRETS_TIMES if busy else 1.0) * self.secrets,
         )
