@@ -14,9 +14,10 @@ MEASURED_MARGIN, MEASURED_PATIENCE = 0.03, 10
 """The same, where both paths have been measured, which is surer than a prediction."""
 _WORTH_TRYING = 0.25
 _TRYING_SHARE = 0.01
-_ANEW_STEPS, _AGAIN_STEPS = 300, 50
-"""After so many steps a path that is nearly as fast may be tried once more, as machines and links change; and
-one of which a trial told nothing."""
+_AGAIN_STEPS, _ANEW_STEPS = 50, 300
+"""After so many steps for each of its trials a path that is less than `_DOUBTFUL` slower may be tried once
+more, as trials may be wrong; and any that is nearly as fast after so many, as machines and links change."""
+_DOUBTFUL = 0.05
 _WON = 0.01
 """How much sooner a path must have been in its trial: compared side by side, little is enough **(r)**."""
 _CHANGED = 2.0
@@ -33,7 +34,7 @@ class PathChoice:
     3. Between two that have been measured `MEASURED_MARGIN` and `MEASURED_PATIENCE` are enough.
     4. A path that was not measured lately, and is expected to be hardly slower, is tried between two
        measurements of the one in use, when what that may cost is at most a hundredth of the time so far:
-       predictions may be wrong, steps are not. If it was sooner, it stays.
+       predictions may be wrong, steps are not. If it was sooner in the mean of its trials, it stays.
 
     path: in use. epoch: how often it has changed. trying: whether it is in use to be measured only.
     """
@@ -71,7 +72,7 @@ class PathChoice:
             return self.path
         expected = self.expected(predicted)
         if tried is not None and self._surplus.on_trial is None and self._won(tried, expected):
-            self._change(tried)
+            self._change(tried, compared=True)
             return self.path
         best = min(expected, key=lambda path: expected[path])
         needed = self._patience(best, expected)
@@ -102,11 +103,13 @@ class PathChoice:
             return None
         now = expected[self.path]
         near = [path for path in expected if path != self.path and expected[path] <= self._near(path) * now]
-        near = [path for path in near if not self._tried_lately(path)]
+        near = [path for path in near if not self._tried_lately(path, expected[path] / now - 1)]
         if not near:
             return None
-        next_best = min(near, key=lambda path: expected[path])
-        cost = SETTLED * max(expected[next_best] - now, MARGIN * now)
+        # The one of which least is known, as the others were compared at least once.
+        next_best = min(near, key=lambda path: (self._surplus.knows(path), expected[path]))
+        least = MEASURED_MARGIN if self._surplus.knows(next_best) else MARGIN
+        cost = SETTLED * max(expected[next_best] - now, least * now)
         if cost > self._may_cost:
             return None
         self._may_cost -= cost
@@ -127,17 +130,19 @@ class PathChoice:
     def _near(self, path: str) -> float:
         return 1 + (MARGIN if self._surplus.knows(path) else _WORTH_TRYING)
 
-    def _tried_lately(self, path: str) -> bool:
-        wait = _ANEW_STEPS if self._surplus.knows(path) else _AGAIN_STEPS
+    def _tried_lately(self, path: str, slower: float) -> bool:
+        doubtful = not self._surplus.knows(path) or slower < _DOUBTFUL
+        again = _AGAIN_STEPS * max(self._surplus.compared(path), 1)
+        wait = min(again, _ANEW_STEPS) if doubtful else _ANEW_STEPS
         return path in self._tried_at and self._steps - self._tried_at[path] < wait
 
-    def _change(self, path: str) -> None:
-        self._make_usual(path)
+    def _change(self, path: str, *, compared: bool = False) -> None:
+        self._make_usual(path, compared=compared)
         self._take(path)
 
-    def _make_usual(self, path: str) -> None:
+    def _make_usual(self, path: str, *, compared: bool = False) -> None:
         self._tried_at[self._usual] = self._steps  # it was measured until now
-        self._surplus.change(path)
+        self._surplus.change(path, compared=compared)
         self._usual = path
 
     def _take(self, path: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -15,7 +15,9 @@ _STEADY = 1.15
 _ALIKE = 0.2
 """Of the prediction: steps that differ by more tell that something has just changed **(r)**."""
 _LEAST_SHARE, _MOST_SHARE = -0.5, 1.0
-_REPEATABLE = 0.05
+_REMEMBERED = 6
+"""Trials of a path of which the mean counts; of more, the last ones."""
+_REPEATABLE = 0.08
 """Of a step: if steps by one path before and after a trial differ by more, it tells nothing **(r)**."""
 
 
@@ -38,6 +40,8 @@ class Surplus:
        paths, makes none look worse than another.
     3. A trial is a path between two measurements of the usual one, and counts as far as it differs from
        their mean. If these two differ, the machine was slower for a while, and the trial counts for nothing.
+    4. What trials of a path have found is averaged, as one of five steps may well be wrong where steps
+       scatter, and stays known when that path becomes the usual one.
 
     path: in use.
     """
@@ -45,6 +49,7 @@ class Surplus:
     def __init__(self, path: str) -> None:
         self._path = path
         self._noted: dict[str, float] = {}
+        self._compared = defaultdict[str, int](int)
         self._measures_anew = True
         self._trial: _Trial | None = None
         self._steps: deque[tuple[float, float]] = deque(maxlen=_WINDOW)
@@ -63,6 +68,10 @@ class Surplus:
     def on_trial(self) -> str | None:
         """The path that is being compared with another one; None if there is none."""
         return None if self._trial is None else self._trial.path
+
+    def compared(self, path: str) -> int:
+        """Return how many trials of a path are remembered."""
+        return self._compared[path]
 
     def knows(self, path: str) -> bool:
         """Whether a path was ever measured."""
@@ -90,10 +99,16 @@ class Surplus:
         if self._trial is not None:
             self._compare(self._trial, predicted)
 
-    def change(self, path: str) -> None:
-        """Another path is taken from the next step on."""
+    def change(self, path: str, *, compared: bool = False) -> None:
+        """Another path is taken from the next step on.
+
+        compared: whether a trial has just shown what it takes, which is surer than what steps take at another
+            time; else it is measured anew, as a link may have changed.
+        """
         self._take(path)
-        self._measures_anew, self._trial = True, None
+        self._measures_anew, self._trial = not compared, None
+        if not compared:
+            self._compared[path] = 0
 
     def begin_trial(self, path: str) -> None:
         """A path is tried from the next step on; the usual one is measured."""
@@ -111,7 +126,9 @@ class Surplus:
         self._steps.clear()
 
     def _usual_seconds(self) -> float:
-        return median(seconds for _, seconds in self._steps)
+        """Return the mean of the middle ones: it scatters less than their median."""
+        middle = sorted(seconds for _, seconds in self._steps)[1:-1]
+        return sum(middle) / len(middle)
 
     def _compare(self, trial: _Trial, predicted: Mapping[str, float]) -> None:
         assert trial.during is not None, "it has ended"
@@ -121,7 +138,10 @@ class Surplus:
             return
         beyond = trial.during - (trial.before + after) / 2
         usual = predicted[self._path] + self._noted[self._path]
-        self._noted[trial.path] = usual + beyond - predicted[trial.path]
+        found = usual + beyond - predicted[trial.path]
+        number = min(self._compared[trial.path] + 1, _REMEMBERED)
+        known = self._noted[trial.path] if number > 1 else found
+        self._noted[trial.path], self._compared[trial.path] = known + (found - known) / number, number
 
     def added(self, predicted: Mapping[str, float]) -> dict[str, float]:
         """Return what is expected by each path: what is predicted, and its surplus as it is now."""

@@ -207,6 +207,28 @@ def test_other_work_on_a_machine_for_a_while_makes_no_slower_path_the_usual_one(
     assert seconds <= 1.02 * best
 
 
+def scattering(seed, takes, predicted, steps):
+    """Choose where steps scatter by 6 % (one standard deviation); return the path that is kept in the end."""
+    choice, dice = PathChoice("allgather"), random.Random(seed)
+    for _ in range(steps):
+        choice.decide(predicted, takes[choice.path] * dice.gauss(1, 0.06))
+    return choice.path
+
+
+@pytest.mark.parametrize(
+    ("best", "takes", "found"),
+    [
+        ("scatter", {"allgather": 1.0, "ring": 1.08, "scatter": 0.94}, 0.9),
+        ("scatter", {"allgather": 1.0, "ring": 1.08, "scatter": 0.97}, 0.65),
+        ("allgather", {"allgather": 1.0, "ring": 1.08, "scatter": 1.03}, 0.9),
+    ],
+)
+def test_where_steps_scatter_more_than_paths_differ_several_trials_tell_them_apart(best, takes, found):
+    predicted = {"allgather": 1.0, "ring": 1.05, "scatter": 1.02}
+    kept = [scattering(seed, takes, predicted, 700) for seed in range(60)]
+    assert kept.count(best) >= found * len(kept), kept
+
+
 def test_a_path_that_has_become_the_faster_one_is_found_in_a_later_trial():
     choice = PathChoice("allgather")
     predicted = {"allgather": 1.0, "ring": 1.05}
