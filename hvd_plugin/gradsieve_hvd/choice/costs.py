@@ -36,7 +36,8 @@ class WorkRates:
     select, add, narrow, factor: per element of the bucket: to accumulate and select; to add two fp32 numbers;
     to round to 16 bits and back; to go through all steps of a factorisation, for one column of the factors.
     encode, decode: per entry. tensor: to select from one, whatever its size. clear: per element, to make room
-    for a sum of entries. message: to make or to read one of few entries. move: per byte that is sent or
+    for a sum of entries. carry: per element that travels whole, from its gradient into the bucket and back.
+    message: to make or to read one of few entries. move: per byte that is sent or
     received, in the system. look: per second on the wire, to see whether something has come.
     """
 
@@ -51,6 +52,7 @@ class WorkRates:
     message: float = 0.0
     move: float = 0.0
     look: float = 0.0
+    carry: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,19 +159,19 @@ _ROUNDS: Final[Mapping[str, Callable[[int], int]]] = {
 
 
 def _dense(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
-    added = load.elements * (ranks - 1) / ranks
-    return _cost("dense", 0.0, dense_bytes(load.elements, ranks), ranks, link, rates.add * added)
+    added, work = load.elements * (ranks - 1) / ranks, rates.carry * load.elements
+    return _cost("dense", work, dense_bytes(load.elements, ranks), ranks, link, rates.add * added)
 
 
 def _half(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
     whole = _dense(load, ranks, link, rates)
     work, again = rates.narrow * load.elements, (ranks - 1) / ranks  # every hop of a sum rounds it again
-    between = whole.between_seconds + again * work
+    between, work = whole.between_seconds + again * work, whole.work_seconds + work
     return _cost("fp16", work, dense_bytes(load.elements, ranks, bytes_per_value=2), ranks, link, between)
 
 
 def _lowrank(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
-    work = rates.factor * load.columns * load.elements
+    work = (rates.factor * load.columns + rates.carry) * load.elements
     sent = dense_bytes(load.factor_values, ranks)
     return _cost("lowrank", work, sent, ranks, link)
 

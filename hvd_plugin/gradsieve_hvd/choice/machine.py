@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gradsieve import Compression, CompressionConfig, Decision, LayerCompressor, MomentumCorrection, Refusal
 from gradsieve.codec import ValueDtype, decode, encode_all, encode_rounded
+from gradsieve.kernels.magnitude import all_finite
 from gradsieve.sparse_gradient import SparseGradient
 from gradsieve_hvd.exchange import LowRankExchange, RingExchange
 from gradsieve_hvd.transport.base import Transport
@@ -63,9 +64,25 @@ def measure_rates(
         tensor=max(one_tensor - _FEW_ELEMENTS * selecting, 0.0),
         clear=_least(total.zero_) / _ELEMENTS,
         message=_handling(),
+        carry=_carrying(gradient) / _ELEMENTS,
         move=_MOVE,
         look=_LOOK,
     )
+
+
+def _carrying(gradient: Tensor) -> float:
+    """Return what a gradient takes that travels whole, besides its sum: into a bucket, looked through before
+    and after, and back as a mean.
+    """
+    mean = torch.empty_like(gradient)
+
+    def work() -> None:
+        flat = torch.cat([gradient])
+        for _ in ("before", "after"):
+            all_finite(flat)
+        mean.copy_(flat.div_(2.0))
+
+    return _least(work)
 
 
 def _factoring(gradient: Tensor) -> float:
