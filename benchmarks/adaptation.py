@@ -1,4 +1,4 @@
-"""What adaptation gains and loses on a hundred simulated clusters, against every mode that stays as it is.
+"""What adaptation gains and loses on a hundred clusters, played and recorded, against modes that stay.
 
 ``python benchmarks/adaptation.py --replay --json FILE`` trains the digits model of ``gradsieve simulate
 modes`` on a virtual clock: with each mode from start to end, and with the operator's `adapt` deciding. The
@@ -10,6 +10,7 @@ JSON, the operator's reader.
 from __future__ import annotations
 
 import argparse
+import bisect
 import dataclasses
 import itertools
 import json
@@ -26,7 +27,7 @@ import numpy as np
 from gradsieve_hvd.control.telemetry import RankTelemetry, Telemetry
 from gradsieve_hvd.control.window import Window as CoordinatorWindow
 from gradsieve_hvd.experiments.simulate.modes.run import Cluster, Run, Setting
-from gradsieve_hvd.experiments.simulate.modes.stragglers import SCENARIOS, Scenario
+from gradsieve_hvd.experiments.simulate.modes.stragglers import SCENARIOS, Factor, Scenario
 from gradsieve_hvd.experiments.simulate.modes.tasks import ModeTask, digits
 from gradsieve_hvd.server.events import Pushed
 from gradsieve_hvd.server.modes import MODES
@@ -45,6 +46,12 @@ TARGET = 0.02
 HORIZON = 3000.0
 ADAPTATION = Adaptation(enabled=True, interval=15, cooldown=30, min_samples=5)
 SIMULATED = {"Synchronous": "synchronous", "Balanced": "balanced", "Adaptive": "dasp"}
+RECORDED = Path(__file__).with_name("recorded_paces.json")
+"""What ``benchmarks/record_paces.py`` has written."""
+
+Paces = list[list[float]]
+"""By rank, what its steps took one after the other, in those of a nominal worker."""
+
 TODAY = ("Synchronous", "Balanced")
 """Modes that the simulation knows, of those that a program with a `DynamicSampler` can change to."""
 
@@ -61,9 +68,28 @@ class Place:
 
 
 def places(clusters: int) -> list[Place]:
-    """Return clusters of all kinds in turn, each with factors, spells and a seed of its own."""
+    """Return played clusters of all kinds in turn, each with factors, spells and a seed of its own."""
     makers = itertools.cycle(_MAKERS)
     return [next(makers)(np.random.default_rng((17, number)), number) for number in range(clusters)]
+
+
+def recorded() -> list[Place]:
+    """Return the clusters of `RECORDED`."""
+    clusters: dict[str, Paces] = json.loads(RECORDED.read_text())["clusters"]
+    return [
+        Place(kind, Scenario("", _as_recorded(paces)), len(paces), seed, persistent=" times as slow" in kind)
+        for seed, (kind, paces) in enumerate(clusters.items())
+    ]
+
+
+def _as_recorded(paces: Paces) -> Factor:
+    ends = [list(itertools.accumulate(steps)) for steps in paces]
+
+    def slowness(rank: int, _size: int, time: float, _random: np.random.Generator) -> float:
+        # What comes after the end of the recording begins with it again.
+        return paces[rank][bisect.bisect_right(ends[rank], time % ends[rank][-1])]
+
+    return slowness
 
 
 def _even(random: np.random.Generator, seed: int) -> Place:
@@ -244,12 +270,14 @@ def main() -> None:
     """Print a line for each cluster and a table, and write the rows with --json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replay", action="store_true", required=True, help="on simulated clusters")
-    parser.add_argument("--clusters", type=int, default=100)
+    parser.add_argument(
+        "--clusters", type=int, default=100, help="that are played, besides the recorded ones"
+    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     task = dataclasses.replace(digits(), target=TARGET)
     rows = []
-    for place in places(given.clusters):
+    for place in [*places(given.clusters), *recorded()]:
         rows.append(replay(task, place))
         told = {name: f"{rows[-1][name]['seconds']:.0f}" for name in ("today", "all")}
         fixed = {mode: f"{seconds:.0f}" for mode, seconds in rows[-1]["fixed"].items()}
