@@ -113,9 +113,12 @@ def test_a_link_that_becomes_slow_and_recovers_is_followed_within_twenty_steps(u
 @few
 @given(st.sampled_from([50, 1000]), UNKNOWN, st.integers(0, 100))
 def test_a_rank_that_becomes_four_times_slower_changes_no_path(mbit, unknown, seed):
-    training = run(Training(mbit * MBIT, unknown, seed=seed), 250)
-    before = training.chooser.explain()
-    assert run(training, 60, skew=0.75).chooser.explain().path == before.path
+    def taken(skew):
+        training = run(Training(mbit * MBIT, unknown, seed=seed), 250)
+        return [run(training, 1, skew=skew).chooser.path for _ in range(60)]
+
+    # Trials go on, so the path may change: at the same steps and to the same ones.
+    assert taken(skew=0.75) == taken(skew=0.0)
 
 
 def test_what_is_explained_is_what_was_measured_and_predicted():
