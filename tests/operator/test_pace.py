@@ -96,11 +96,6 @@ def test_while_jobs_wait_to_be_looked_at_measurements_are_asked_for_and_decided_
     assert d.Pace(steady=60.0).among(1, busy=True).adapted == d.Pace(steady=60.0).among(1).adapted == 60
 
 
-def test_secrets_that_nothing_says_are_damaged_wait_while_jobs_wait_to_be_looked_at():
-    assert PACE.among(5000).secrets == PACE.secrets
-    assert PACE.among(5000, busy=True).secrets == 2 * PACE.secrets
-
-
 def test_who_has_coordinators_asked_less_often_than_that_has_his_will():
     assert PACE.among(5000).relaxed == 30
     assert PACE.among(5000, busy=True).relaxed == PACE.among(1, busy=True).relaxed == 60

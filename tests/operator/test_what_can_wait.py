@@ -11,7 +11,6 @@ from gradsieve_operator.cluster.cache import Cache, Told
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.reporting import Statement, can_wait, difference
 from gradsieve_operator.decide import Pace, Progress
-from gradsieve_operator.placement import PATIENCE
 from gradsieve_operator.status import recall, record
 
 RUNNING = {"type": "Running", "status": "True", "reason": "Running", "message": ""}
@@ -116,10 +115,7 @@ async def test_what_was_done_is_written_with_the_reason_at_once(monkeypatch):
         pytest.param("AsGoodAsItGets", PROGRESS, {}, True, id="nothing in the way any more"),
         pytest.param("Confirming", adapted(candidate="Local"), {}, True, id="what would be changed"),
         pytest.param("CoolDown", adapted(trial=None), {}, True, id="a change that has proved itself"),
-        pytest.param("CoolDown", replace(PROGRESS, overtaken=1), {}, True, id="overtaken"),
-        pytest.param(
-            "CoolDown", replace(PROGRESS, overtaken=PATIENCE), {}, False, id="overtaken for the last time"
-        ),
+        pytest.param("CoolDown", replace(PROGRESS, overtaken=1), {}, False, id="overtaken"),
         pytest.param("ProgramCannot", PROGRESS, {}, False, id="what the program cannot do"),
         pytest.param("CoolDown", adapted(since=9.0), {}, False, id="a change of the plan"),
         pytest.param("CoolDown", replace(PROGRESS, failures=1), {}, False, id="a failure besides"),

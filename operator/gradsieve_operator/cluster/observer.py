@@ -98,13 +98,12 @@ class Observer:
             ApiError: the server did not answer.
         """
         (job, invalid), status = self._parse(body), body.get("status") or {}
-        pace = self._pace.among(self._cache.count(), busy=self._busy())
         progress = self._progress(job, status, memory)
         # What is seen is judged by the time at which it was seen: asking a coordinator may take a while.
         found, now = self._cache.pods((job.namespace, job.name), job.uid), self._api.clock.now()
         departed = memory.last_seen.listed(found)
         pods, surplus = part_surplus(found, progress)
-        if (progress.generation or memory.secrets) and memory.secrets_age >= pace.secrets:
+        if (progress.generation or memory.secrets) and memory.secrets_age >= self._pace.secrets:
             # Before pods are begun there are none yet; what an operator has left that was killed is replaced.
             await read_secrets(self._api, job, memory)
         held, leader = memory.held, _leader(pods) if _speaks(job, progress) else None
@@ -153,7 +152,7 @@ class Observer:
             departed=departed,
             lost=held.lost,
             trust=held.trust,
-            pace=pace,
+            pace=self._pace.among(self._cache.count(), busy=self._busy()),
             steering=steering,
         )
         return Observation(observed, status, coordinator)

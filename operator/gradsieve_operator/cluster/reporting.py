@@ -15,7 +15,6 @@ from gradsieve_operator.cluster.events import Events
 from gradsieve_operator.cluster.memory import Memory, Unwritten
 from gradsieve_operator.cluster.recording import write_status
 from gradsieve_operator.decide import Pace, Progress
-from gradsieve_operator.placement import PATIENCE
 from gradsieve_operator.status import recall
 
 _WARNINGS = frozenset(
@@ -160,8 +159,8 @@ def details_only(before: Mapping[str, Any], change: Mapping[str, Any]) -> bool:
 
 def can_wait(before: Mapping[str, Any], change: Mapping[str, Any], progress: Progress) -> bool:
     """Whether ``change`` of the status ``before`` tells only what an operator that does not know it finds out
-    again: why adaptation holds the plan, what it would change next, that the last change has proved itself,
-    that a waiting job was overtaken once more. That a program cannot do what it is asked for is told at once.
+    again: why adaptation holds the plan, what it would change next, that the last change has proved itself.
+    That a program cannot do what it is asked for is told at once.
 
     Args:
         before: as it is in the cluster.
@@ -185,10 +184,9 @@ def _waits_with_others(condition: Mapping[str, Any]) -> bool:
 
 def _lasting(progress: Progress) -> Progress:
     memory = progress.adaptation
-    if memory is not None:
-        memory = replace(memory, candidate="", candidate_since=0.0, trial=None)
-    # From `PATIENCE` on places are held for a job, however often it is overtaken then.
-    return replace(progress, adaptation=memory, overtaken=int(progress.overtaken >= PATIENCE))
+    if memory is None:
+        return progress
+    return replace(progress, adaptation=replace(memory, candidate="", candidate_since=0.0, trial=None))
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

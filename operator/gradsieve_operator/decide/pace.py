@@ -22,10 +22,6 @@ _BUSY_SECONDS, _SETTLING_SECONDS, _BUSY_STARTING_SECONDS = 120.0, 2.0, 1.5
 """While jobs wait to be looked at: from one written sample to the next, for which states settle, and from one
 question whether ranks run to the next."""
 
-_BUSY_SECRETS_TIMES = 2.0
-"""Secrets of jobs that were made together are read again together, three requests each: that waits for a
-better moment, but not for ever."""
-
 
 @dataclass(frozen=True)
 class Pace:
@@ -44,7 +40,7 @@ class Pace:
         details: between two writes of a job's status of which the second says nothing new but counts of pods
             and words of messages.
         patience: for which a status may be held back that says nothing new but why adaptation does not change
-            the plan, or how often a waiting job was overtaken: that changes several times a minute.
+            the plan: that changes several times a minute.
         settling: for which a status may be held back that nothing that is done depends on: what changes
             again meanwhile is written once.
         following: for which it may be after nothing but a plan was sent: where ranks follow the plan by then,
@@ -87,5 +83,4 @@ class Pace:
             telemetry=telemetry,
             patience=max(self.patience, seldom if jobs > _FEW_JOBS else 0.0),
             settling=settling,
-            secrets=(_BUSY_SECRETS_TIMES if busy else 1.0) * self.secrets,
         )
