@@ -15,6 +15,7 @@ from typing import Final
 
 from gradsieve.codec import ValueDtype
 from gradsieve_hvd.exchange import messages_sent
+from gradsieve_hvd.exchange.dense import whole_dtype
 from gradsieve_hvd.exchange.messages_sent import Supports, bytes_of, dense_bytes, entries_of
 
 
@@ -172,7 +173,8 @@ def _half(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
 
 def _lowrank(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
     work = (rates.factor * load.columns + rates.carry) * load.elements
-    sent = dense_bytes(load.factor_values, ranks)
+    width = 4 if whole_dtype(load.value_dtype) == "float32" else 2
+    sent = dense_bytes(load.factor_values, ranks, bytes_per_value=width)
     return _cost("lowrank", work, sent, ranks, link)
 
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from gradsieve.codec import decode, encode_all, encode_refusal, sent_values
+from gradsieve.codec import ValueDtype, decode, encode_all, encode_refusal, sent_values
 from gradsieve.kernels.magnitude import all_finite
 from gradsieve_hvd.transport.base import AllReducing, BeginningSums, Transport
 
@@ -19,6 +19,13 @@ from .phases import phase
 from .ring_rounds import allgather_blocks, reduce_scatter
 
 FloatDtype = Literal["float32", "float16", "bfloat16"]
+
+
+def whole_dtype(values: ValueDtype) -> FloatDtype:
+    """Return the number format of what is not selected, where selected values may be sent in ``values``."""
+    if values in ("float32", "float16"):
+        return values
+    return "bfloat16"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,10 +15,12 @@ from gradsieve.errors import ConfigurationError
 from gradsieve.kernels import low_rank
 from gradsieve_hvd.transport.base import Transport
 
-from .dense import DenseExchange, Reduced, refused_bucket
+from .dense import DenseExchange, FloatDtype, Reduced, refused_bucket
 from .phases import phase
 
 LARGEST_RANK = 8
+
+_Sum = tuple[Tensor, Tensor | None]
 
 
 class LowRankExchange:
@@ -36,6 +38,10 @@ class LowRankExchange:
     before it is left out, and begins at random again **(r)**: where a gradient was zero for a while, the warm
     start would otherwise keep it zero.
 
+    Factors may travel in 16 bits, half the bytes **(r)**: P rounded is just another basis, and what rounding
+    takes from Q is missing from the total, so that step 5 rejects it. What it takes from tensors that travel
+    as they are is rejected likewise.
+
     Take the rank up if the loss lags behind dense training, down if the network is slower still: bytes grow
     with it, and so does the time of steps 2 to 5.
 
@@ -44,12 +50,19 @@ class LowRankExchange:
         rank: columns of the factors, 1 to 8.
         seed: of the first Q. Ranks may begin with different ones, or one of them later than the others:
             they share Q from the first exchange on.
+        value_dtype: number format on the wire.
 
     Raises:
         ConfigurationError: the rank is out of range.
     """
 
-    def __init__(self, shapes: Sequence[Sequence[int]], rank: int = 4, seed: int = 0) -> None:
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        rank: int = 4,
+        seed: int = 0,
+        value_dtype: FloatDtype = "float32",
+    ) -> None:
         if not 1 <= rank <= LARGEST_RANK:
             raise ConfigurationError(f"lowrank: rank is {rank}, expected 1 to {LARGEST_RANK}")
         parts = list(_parts(shapes, rank))
@@ -62,7 +75,7 @@ class LowRankExchange:
             for part in self._matrices
         ]
         self._factors = list(self._first)
-        self._dense = DenseExchange("float32")
+        self._dense = DenseExchange(value_dtype)
 
     def exchange(self, gradient: Tensor, transport: Transport, *, refuse: bool = False) -> Reduced:
         """Return the sum, of low rank, and what it leaves of this rank's bucket; see `BucketExchange`.
@@ -82,13 +95,14 @@ class LowRankExchange:
         summed = self._summed("factor P", pieces, transport, refuse)
         if summed is None:
             return refused_bucket(self._elements)
-        lefts, others = summed[: len(lefts)], summed[len(lefts) :]
+        lefts, others = [total for total, _ in summed[: len(lefts)]], summed[len(lefts) :]
         for left in lefts:
             low_rank.orthogonalise(left.numpy())
         rights = [left @ matrix for left, matrix in zip(lefts, matrices, strict=True)]
-        summed_rights = self._summed("factor Q", rights, transport, refuse)
-        if summed_rights is None:
+        summed = self._summed("factor Q", rights, transport, refuse)
+        if summed is None:
             return refused_bucket(self._elements)
+        summed_rights = [total for total, _ in summed]
         reduced = self._approximated(gradient, lefts, summed_rights, others, transport.size)
         if reduced.refused:
             return reduced
@@ -120,7 +134,7 @@ class LowRankExchange:
         gradient: Tensor,
         lefts: Sequence[Tensor],
         rights: Sequence[Tensor],
-        others: Sequence[Tensor],
+        others: Sequence[_Sum],
         ranks: int,
     ) -> Reduced:
         total, rejected = torch.empty_like(gradient), torch.empty_like(gradient)
@@ -128,15 +142,18 @@ class LowRankExchange:
             given, product, missing = (part.of(each).numpy() for each in (gradient, total, rejected))
             if not low_rank.approximate(left.numpy(), right.numpy(), given, ranks, product, missing):
                 return refused_bucket(self._elements)
-        for part, other in zip(self._as_they_are, others, strict=True):
+        for part, (other, rounded_away) in zip(self._as_they_are, others, strict=True):
             part.of(total).copy_(other)
-            part.of(rejected).zero_()
+            if rounded_away is None:
+                part.of(rejected).zero_()
+            else:
+                part.of(rejected).copy_(rounded_away)
         return Reduced(total, rejected)
 
     def _summed(
         self, name: str, pieces: Sequence[Tensor], transport: Transport, refuse: bool
-    ) -> list[Tensor] | None:
-        """Return the sums of all pieces over ranks, None if a rank refused."""
+    ) -> list[_Sum] | None:
+        """Return each piece's sum over ranks and what this rank rejects of it, None if a rank refused."""
         if not pieces:
             return []
         with phase(name):
@@ -145,8 +162,13 @@ class LowRankExchange:
             )
         if reduced.refused:
             return None
-        sums = reduced.total.split([piece.numel() for piece in pieces])
-        return [each.view(piece.shape) for each, piece in zip(sums, pieces, strict=True)]
+        sizes = [piece.numel() for piece in pieces]
+        totals = reduced.total.split(sizes)
+        rejected: Sequence[Tensor | None] = [None] * len(sizes)
+        if reduced.rejected is not None:
+            rejected = reduced.rejected.split(sizes)
+        sums = (total.view(piece.shape) for total, piece in zip(totals, pieces, strict=True))
+        return list(zip(sums, rejected, strict=True))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from gradsieve_hvd.exchange import (
     begin_bucket_exchange,
     begin_exchange,
 )
+from gradsieve_hvd.exchange.dense import FloatDtype
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.framed import FramedTransport
 
@@ -147,12 +148,15 @@ class FactoredBucket:
         name: see `SparseBucket`.
         shapes: by name, in the order in which the tensors lie in the bucket.
         rank: columns of the factors.
+        value_dtype: that these are sent in.
     """
 
-    def __init__(self, name: str, shapes: Mapping[str, Sequence[int]], rank: int) -> None:
+    def __init__(
+        self, name: str, shapes: Mapping[str, Sequence[int]], rank: int, value_dtype: FloatDtype = "float32"
+    ) -> None:
         self.name = name
         self.sizes = {each: math.prod(shape) for each, shape in shapes.items()}
-        self._exchange = LowRankExchange([*shapes.values()], rank)
+        self._exchange = LowRankExchange([*shapes.values()], rank, value_dtype=value_dtype)
         self._first: list[Tensor] = self._exchange.state_dict()["factors"]
         self._flat: Tensor | None = None
         self._parts: dict[str, Tensor] = {}

@@ -73,11 +73,12 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
             server, what these always send). "allgather": every rank sends its entries to all; for few ranks.
             "ring": sums travel around a ring (method C). "scatter": every rank sums a part and selects
             again, so that as many entries are applied as one rank selects; for many ranks. "lowrank":
-            matrices travel as two thin factors (PowerSGD), and nothing is selected: of ``compression`` hold
-            min_elements, error_feedback, residual_dtype, momentum, clip_norm and what does not concern
-            selection. "dense", "fp16", "bf16": nothing is compressed, all of it travels in that type (fp32
-            for "dense"). "auto": compressed tensors change between "allgather", "ring", "scatter" and
-            travelling whole, as rank 0 finds to be fastest; no less is sent than ``compression`` asks for.
+            matrices travel as two thin factors (PowerSGD), in 16 bits where ``value_dtype`` is a short
+            type, and nothing is selected: of ``compression`` hold also min_elements, error_feedback,
+            residual_dtype, momentum, clip_norm and what does not concern selection. "dense", "fp16",
+            "bf16": nothing is compressed, all of it travels in that type (fp32 for "dense"). "auto":
+            compressed tensors change between "allgather", "ring", "scatter" and travelling whole, as rank 0
+            finds to be fastest; no less is sent than ``compression`` asks for.
         rank: columns of the factors of "lowrank", 1 to 8; None for 4.
         momentum_correction: apply the momentum and weight decay of a plain ``torch.optim.SGD`` on each rank
             before entries are selected, rather than after; see `gradsieve_hvd.optimizer.momentum`.

@@ -21,6 +21,7 @@ from gradsieve_hvd.choice.link_estimate import Timing
 from gradsieve_hvd.choice.machine import measure_rates
 from gradsieve_hvd.choice.path_chooser import PathChooser, Round
 from gradsieve_hvd.engine.reducer import Reducer
+from gradsieve_hvd.exchange.dense import whole_dtype
 from gradsieve_hvd.transport.base import Transport, begin_allgather
 
 from .buckets import Bucket, DenseBucket, SparseBucket
@@ -51,7 +52,7 @@ def allowed_paths(config: CompressionConfig) -> list[str]:
     paths = ["allgather", "ring", "scatter"]
     if config.momentum is not None and config.momentum.masking:
         return paths
-    short = {"float32": [], "float16": ["fp16"]}.get(config.value_dtype, ["bf16"])
+    short = {"float32": [], "float16": ["fp16"], "bfloat16": ["bf16"]}[whole_dtype(config.value_dtype)]
     return [*paths, "dense", *short]
 
 

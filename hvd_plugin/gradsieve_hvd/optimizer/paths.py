@@ -55,6 +55,7 @@ class Path:
         if self.rank:
             config = Compression.topk(
                 min_elements=own.min_elements,
+                value_dtype=own.value_dtype,
                 error_feedback=own.error_feedback,
                 residual_dtype=own.residual_dtype,
                 momentum=own.momentum,

@@ -10,6 +10,7 @@ from torch.nn import Parameter
 
 from gradsieve import CompressionConfig
 from gradsieve_hvd.exchange import BucketExchange, DenseExchange
+from gradsieve_hvd.exchange.dense import whole_dtype
 from gradsieve_hvd.exchange.wide import WideExchange
 from gradsieve_hvd.transport.messages import Messages
 
@@ -96,7 +97,8 @@ class BucketPlan:
         sizes = {name: p.numel() for name, p in factored.items()}
         for names in cut_into_buckets(sizes, BUCKET_ELEMENTS, self._group_of):
             shapes = {name: factored[name].shape for name in names}
-            factors = FactoredBucket(f"bucket {len(self.factored)}", shapes, path.rank)
+            dtype = whole_dtype(config.value_dtype)
+            factors = FactoredBucket(f"bucket {len(self.factored)}", shapes, path.rank, dtype)
             self.factored.append(factors)
             self._bucket_of |= dict.fromkeys(names, factors)
         whole = {name: p for name, p in parameters.items() if name not in sparse and name not in factored}

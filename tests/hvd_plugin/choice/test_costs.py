@@ -76,6 +76,14 @@ def test_many_small_tensors_cost_paths_that_select_from_each(path):
     assert cost.work_seconds == (3.0 if path in ("allgather", "ring", "scatter") else 0)
 
 
+@pytest.mark.parametrize("values", ["float16", "bfloat16", "int4"])
+def test_factors_of_short_values_are_half_as_many_bytes(values):
+    load = Load(1_000_000, 10_000, factor_values=30_000)
+    short = predict("lowrank", replace(load, value_dtype=values), 4, Link(0, 1e6), NO_WORK)
+    whole = predict("lowrank", load, 4, Link(0, 1e6), NO_WORK)
+    assert (2 * short.wire_bytes, 2 * short.wire_seconds) == (whole.wire_bytes, whole.wire_seconds)
+
+
 def test_a_slow_link_wants_few_bytes_and_a_free_one_little_work():
     load = Load(1_000_000, 10_000)
 

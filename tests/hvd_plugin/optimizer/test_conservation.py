@@ -86,8 +86,13 @@ def test_what_rounding_takes_away_waits(exchange, value_dtype):
 
 
 @settings(max_examples=8, deadline=None)
-@given(ranks=st.integers(1, 3), seed=st.integers(0, 1000), low_rank=st.integers(1, 8))
-def test_what_two_factors_cannot_say_waits(ranks, seed, low_rank):
+@given(
+    ranks=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+    low_rank=st.integers(1, 8),
+    values=st.sampled_from(["float32", "float16", "bfloat16", "int4"]),
+)
+def test_what_two_factors_cannot_say_waits(ranks, seed, low_rank, values):
     def work(rank: ThreadRank):
         return train(rank, lambda step: integers(rank.model, 10_000 * seed + 100 * step + rank.rank), 4)
 
@@ -95,7 +100,7 @@ def test_what_two_factors_cannot_say_waits(ranks, seed, low_rank):
         ranks,
         work,
         model=Weights(),
-        compression=gradsieve_hvd.Compression.topk(min_elements=100),
+        compression=gradsieve_hvd.Compression.topk(min_elements=100, value_dtype=values),
         optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=1.0),
         op="sum",
         exchange="lowrank",

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from thread_ranks import ThreadRank, on_thread_ranks
 from training import laplace, loss_of, sgd
 
+import gradsieve_hvd
 from gradsieve_hvd.optimizer.stats import OptimizerStats
 from gradsieve_hvd.writers import CsvWriter, PrometheusWriter, TensorBoardWriter
 
@@ -49,6 +50,18 @@ def test_paths_that_select_nothing_keep_everything(exchange):
     for stats in last_stats(exchange):
         assert all(each.density == 1.0 for each in stats.buckets)
         assert stats.payload_bytes > 0
+
+
+@pytest.mark.parametrize("values", ["float16", "bfloat16", "int4"])
+def test_short_values_halve_what_factors_send_and_nothing_else(values):
+    compression = gradsieve_hvd.Compression.topk(0.1, min_elements=100, value_dtype=values)
+    for stats, whole in zip(
+        last_stats("lowrank", compression=compression), last_stats("lowrank"), strict=True
+    ):
+        (factors, dense), (whole_factors, whole_dense) = stats.buckets, whole.buckets
+        # Eight messages of few values: with 24 bytes of headers each.
+        assert whole_factors.sent_bytes / 2 < factors.sent_bytes < whole_factors.sent_bytes / 2 + 8 * 24
+        assert dense.sent_bytes == whole_dense.sent_bytes
 
 
 def test_the_energy_that_is_kept_is_that_of_the_selected_entries():

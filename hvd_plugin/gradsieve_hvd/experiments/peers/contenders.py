@@ -140,6 +140,7 @@ CONTENDERS: dict[str, Make] = {
     "fp16": partial(_own, "fp16", 1.0, "float32"),
     "auto": partial(_own, "auto", 1.0, "float32"),
     "lowrank": partial(_own, "lowrank", 1.0, "float32"),
+    "lowrank-bf16": partial(_own, "lowrank", 1.0, "bfloat16"),
     "int4": partial(_own, "allgather", 3.0, "int4"),
     **{name: partial(_local, steps) for name, steps in _LOCAL_STEPS.items()},
 }
