@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from gradsieve_hvd.cli import main
 from gradsieve_hvd.experiments.simulate.modes.perceptron import Perceptron
-from gradsieve_hvd.experiments.simulate.modes.rows import Cell, Measured, change, comparisons, interval
+from gradsieve_hvd.experiments.simulate.modes.rows import (
+    Cell,
+    Measured,
+    best_that_arrives,
+    change,
+    comparisons,
+    interval,
+)
 from gradsieve_hvd.experiments.simulate.modes.run import Cluster, Run, Setting
 from gradsieve_hvd.experiments.simulate.modes.server import Compressors, Weights
 from gradsieve_hvd.experiments.simulate.modes.stragglers import SCENARIOS, Delays
@@ -28,9 +35,9 @@ def task():
     return digits()
 
 
-def played(task, mode, scenario="even", *, chosen=(SETTING,), horizon=20.0, density=1.0):
+def played(task, mode, scenario="even", *, chosen=(SETTING,), horizon=20.0, density=1.0, seed=0):
     cluster = Cluster(SCENARIOS[scenario], 4, density, horizon)
-    return Run(task, MODES[mode], cluster, chosen, seed=0, patience=10.0).play()
+    return Run(task, MODES[mode], cluster, chosen, seed, patience=10.0).play()
 
 
 def test_gradients_are_those_of_autograd():
@@ -138,7 +145,20 @@ def test_what_does_not_reach_the_target_takes_forever(task):
 
 def measured(mode, seconds):
     cell = Cell("digits", 8, "slow4", mode, 1.0, len(seconds), 1, 100.0)
-    return Measured(cell, SETTING, seconds, 0.0, 0.0)
+    return Measured(cell, SETTING, 0, seconds, 0.0, 0.0)
+
+
+def test_a_setting_that_fails_now_and_then_gives_way_to_the_next_best(task):
+    def play(setting):
+        return [played(task, "synchronous", chosen=[setting], horizon=200.0, seed=s) for s in range(2)]
+
+    diverges, arrives, too_slow = Setting(1e9, 0.9), Setting(0.5, 0.8), Setting(1e-6, 0.0)
+    chosen, results = best_that_arrives([diverges, arrives, too_slow], play)
+    assert chosen == 1
+    assert all(each.seconds[0] < math.inf for each in results)
+    chosen, results = best_that_arrives([diverges, too_slow], play)
+    assert chosen == 0
+    assert [each.seconds for each in results] == [[math.inf], [math.inf]]
 
 
 def test_intervals_hold_the_mean_and_pairs_are_compared_as_pairs():
@@ -170,7 +190,8 @@ def test_the_command_tunes_measures_and_compares(tmp_path):
     content = json.loads(file.read_text())
     assert [row["mode"] for row in content["rows"]] == ["synchronous", "dasp"]
     fields = {"task", "workers", "scenario", "mode", "density", "seconds", "low", "high", "learning_rate"}
-    assert set(content["rows"][0]) == fields | {"momentum", "seeds", "waiting_share", "staleness_mean"}
+    others = {"momentum", "seeds", "waiting_share", "staleness_mean", "passed_over"}
+    assert set(content["rows"][0]) == fields | others
     assert [each["against"] for each in content["comparisons"]] == ["synchronous"]
     assert "against synchronous" in result.output
 

@@ -17,11 +17,12 @@ _FINER = (2**-0.5, 1.0, 2**0.5)
 _TUNING_SEEDS = 1_000_000  # far from the seeds that are measured
 
 
-def tune(task: ModeTask, mode: Mode, cluster: Cluster, seeds: int) -> Setting:
-    """Return the setting with the least mean time to the target over ``seeds`` seeds that are not measured.
+def tune(task: ModeTask, mode: Mode, cluster: Cluster, seeds: int) -> list[Setting]:
+    """Return settings by their mean time to the target over ``seeds`` seeds that are not measured, the best
+    first.
 
     1. Try η / (1 - momentum) of 1/4 to 8 in octaves with momentum 0, 0.5, 0.8 and 0.9.
-    2. Try half octaves around the best rate of the two best momenta.
+    2. Try half octaves around the best rate of the two best momenta: these six are returned.
 
     A setting that takes over twice as long as the best one of its seed counts as twice as long.
     """
@@ -36,7 +37,7 @@ def tune(task: ModeTask, mode: Mode, cluster: Cluster, seeds: int) -> Setting:
         for factor in _FINER
     ]
     means = _means(task, mode, cluster, finer, seeds)
-    return min(means, key=lambda setting: means[setting])
+    return sorted(means, key=lambda setting: means[setting])
 
 
 def _means(
