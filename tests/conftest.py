@@ -13,8 +13,7 @@ from real_ranks import outcomes  # noqa: F401 - a fixture of all folders
 
 # Processes of tests share the cores of a machine: more threads of libraries mostly wait for each other, and
 # took a quarter of all processor time. Read when they are loaded, here and in whatever tests start.
-for _library in ("OMP", "OPENBLAS"):
-    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes says how busy the machine is. In CI the examples are the same each time: new ones
 # are for those who can look at what they find.

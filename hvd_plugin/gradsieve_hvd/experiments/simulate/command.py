@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -120,10 +120,10 @@ def _measured(cells: Sequence[Cell], processes: int) -> Iterator[Measured]:
     if processes == 1:
         yield from map(measure, cells)
         return
+    # For torch and numpy, which read it when a child loads them: each would have a thread per core.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Spawned: a forked child would inherit the threads' locks of torch.
-    with ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         yield from pool.map(measure, cells)
 
 
