@@ -8,6 +8,7 @@ that would leave Horovod unusable starts a job of its own with `run_alone`.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import json
 import os
@@ -20,9 +21,9 @@ from typing import Any
 import pytest
 
 JOB_SECONDS = 900.0
-"""Within which a job executes all of them: two minutes on a quiet machine; beside others, on one whose cores
-were half as fast, 300 s were not enough."""
+"""For all of a job's tests together, of which each has SCENARIO_SECONDS: what hangs is found by these."""
 
+SCENARIO_SECONDS = 120.0
 GLOO = "gloo"
 JOBS = ("2", "4", GLOO)
 """Numbers of MPI ranks, and 2 ranks under Horovod's Gloo controller."""
@@ -177,6 +178,7 @@ def _main(results: Path) -> None:
             if name not in asked["tests"]:
                 continue
             torch.manual_seed(0)
+            faulthandler.dump_traceback_later(SCENARIO_SECONDS, exit=True)
             try:
                 scenario(hvd)
                 outcome = "passed"
@@ -187,6 +189,7 @@ def _main(results: Path) -> None:
             file.write(json.dumps([name, outcome]) + "\n")
             file.flush()
             hvd.barrier()
+            faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":
