@@ -15,6 +15,11 @@ from real_ranks import outcomes  # noqa: F401 - a fixture of all folders
 # took a quarter of all processor time. Read when they are loaded, here and in whatever tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Programs that tests start begin with the `sitecustomize` there.
+_QUICK_START = str(Path(__file__).parent / "support" / "quick_start")
+if _QUICK_START not in os.environ.get("PYTHONPATH", ""):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_QUICK_START, os.environ.get("PYTHONPATH"))))
+
 # How long an example takes says how busy the machine is. In CI the examples are the same each time: new ones
 # are for those who can look at what they find.
 settings.register_profile(

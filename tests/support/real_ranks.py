@@ -9,6 +9,7 @@ that would leave Horovod unusable starts a job of its own with `run_alone`.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib.util
 import json
 import os
@@ -115,14 +116,11 @@ def _is_asked_of(item: Any, job: str) -> bool:
 def run_alone(
     program: str, ranks: int, folder: Path, *, gloo: bool = False, timeout: float = 90.0
 ) -> tuple[int, str]:
-    """Run a program of its own on real ranks; return exit status and everything it printed.
-
-    The ranks import torch's compiler when the program asks for it, and not with their first optimizer.
-    """
+    """Run a program of its own on real ranks; return exit status and everything it printed."""
     import subprocess
 
     script = folder / "program.py"
-    script.write_text(_COMPILER_ON_DEMAND.format(support=str(Path(__file__).parent)) + program)
+    script.write_text(program)
     command = [
         sys.executable,
         "-m",
@@ -141,14 +139,6 @@ def run_alone(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout + 30
     )
     return finished.returncode, finished.stdout
-
-
-_COMPILER_ON_DEMAND = """
-import sys
-sys.path.insert(0, {support!r})
-import compiler_on_demand
-del sys.path[0], sys.modules["compiler_on_demand"], compiler_on_demand
-"""
 
 
 def _scenarios(files: Sequence[str]) -> Iterator[tuple[str, Callable[[Any], None]]]:
@@ -173,8 +163,11 @@ def _main(results: Path) -> None:
     hvd.init()
     torch.set_num_threads(1)
     asked = json.loads((results / "asked.json").read_text())
+    scenarios = list(_scenarios(asked["files"]))
+    # Tests of memory collect garbage often: what all of them have imported need not be looked at each time.
+    gc.freeze()
     with (results / f"rank-{hvd.rank()}.jsonl").open("w") as file:
-        for name, scenario in _scenarios(asked["files"]):
+        for name, scenario in scenarios:
             if name not in asked["tests"]:
                 continue
             torch.manual_seed(0)

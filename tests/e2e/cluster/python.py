@@ -71,7 +71,12 @@ def python_volume() -> PythonVolume:
     folders = mounted_folders()
     environment, sources = folders["environment"], folders["sources"]
     targets = {name: str(folder) for name, folder in folders.items()} | {"kernels": _KERNELS}
-    packages = [*(str(sources / package) for package in PACKAGES), sysconfig.get_path("purelib")]
+    quick_start = str(sources / "tests" / "support" / "quick_start")
+    packages = [
+        quick_start,
+        *(str(sources / package) for package in PACKAGES),
+        sysconfig.get_path("purelib"),
+    ]
     programs = ["/usr/local/bin", "/usr/bin", "/bin", str(environment / "bin")]
     return PythonVolume(
         volumes=[{"name": CLAIM, "persistentVolumeClaim": {"claimName": CLAIM, "readOnly": True}}],
