@@ -14,7 +14,6 @@ from pathlib import Path
 from cluster.errors import ClusterError
 
 _PERIOD = 100_000  # microseconds: the kernel's default
-_SHARES = 10_240  # against 1024 of every process outside: a busy machine must not starve a whole cluster
 
 
 def hierarchies() -> dict[str, Path]:
@@ -53,8 +52,6 @@ def create(path: str) -> None:
                 # Version 1 starts them empty, and an empty cpuset takes no process.
                 for name in ("cpuset.cpus", "cpuset.mems"):
                     (folder / name).write_text((folder.parent / name).read_text())
-            if controller == "cpu":
-                (folder / "cpu.shares").write_text(str(_SHARES))
 
 
 def entry_file(path: str) -> Path:
@@ -74,6 +71,14 @@ def limit_cpu(path: str, cores: float | None) -> None:
     else:
         quota = "-1" if cores is None else str(round(cores * _PERIOD))
         (hierarchies()["cpu"] / path / "cpu.cfs_quota_us").write_text(quota)
+
+
+def weigh(path: str, times: int) -> None:
+    """Give cgroup `path` that many times the weight of a process where processors are short; 1 is usual."""
+    if is_version_2():
+        (hierarchies()[""] / path / "cpu.weight").write_text(str(100 * times))
+    else:
+        (hierarchies()["cpu"] / path / "cpu.shares").write_text(str(1024 * times))
 
 
 def limit_containers(path: str, uid: str, cores: float | None) -> None:

@@ -226,6 +226,15 @@ class Cluster(Access):
         finally:
             self._control_plane.signal(name, signal.SIGCONT)
 
+    @contextmanager
+    def pods_first(self) -> Iterator[None]:
+        """Let pods have a processor before this machine's other processes; within, their steps are even."""
+        cgroups.weigh(self._slot.addresses.cgroup, 4)
+        try:
+            yield
+        finally:
+            cgroups.weigh(self._slot.addresses.cgroup, 1)
+
     def log_ends(self, lines: int = 15) -> str:
         """Return the last `lines` of every log, for the message of a failed start."""
         ends = []
