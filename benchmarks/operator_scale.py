@@ -18,6 +18,9 @@ A row of the result:
 - ``rss_mib``: the most that all processes of both replicas held together (PSS).
 - ``failover_seconds``: from the expiry of a killed leader's Lease to the first child of a job made just then.
 - ``gang_seconds``, ``queue_seconds``: processor time of planning the dearest waiting gang alone, and of all.
+
+Beside it stands ``loop_seconds``, what a fixed loop of Python takes of a processor's time before the rest
+begins: how far rows of other days or machines can be compared.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ def main() -> None:
     """Measure, print, and write what was asked for."""
     sys.path.insert(0, str(_HARNESS))
     from scale import report
+    from scale.processors import loop_seconds
     from scale.scenario import measure
     from scale.sizes import Sizes
 
@@ -64,8 +68,9 @@ def main() -> None:
         adapted=given.adapted,
     )
     sizes.check()
+    loop = loop_seconds()
     facts = measure(sizes)
-    row, details = report.row(facts), report.details(facts)
+    row, details = report.row(facts), {"loop_seconds": loop, **report.details(facts)}
     print(json.dumps({"row": row, **details}, indent=1))
     if given.json is not None:
         _write(given.json, row, details)

@@ -1,8 +1,9 @@
-"""Processor time of the parts of the benchmark, phase by phase."""
+"""Processor time of the parts of the benchmark, phase by phase, and how fast a processor is."""
 
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +11,21 @@ from contextlib import contextmanager, suppress
 
 import psutil
 from cluster.simulated import SimulatedCluster
+
+
+def loop_seconds() -> float:
+    """Return the processor time of a fixed loop: figures of machines on which it differs do not compare.
+
+    The median of five, as cores of shared machines are not as fast at all times.
+    """
+    return round(statistics.median(_loop() for _ in range(5)), 3)
+
+
+def _loop() -> float:
+    began, total = time.process_time(), 0
+    for number in range(3_000_000):
+        total += number * number % 7
+    return time.process_time() - began
 
 
 class Processors:

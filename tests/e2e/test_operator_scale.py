@@ -46,3 +46,8 @@ def test_every_change_arrives(result):
 
 def test_the_next_leader_goes_on(result):
     assert result["rows"][0]["failover_seconds"] is not None
+
+
+def test_it_says_how_fast_a_processor_was(result):
+    """Before anything else ran, so that it is the machine's and not the load's."""
+    assert result["details"][str(JOBS)]["loop_seconds"] > 0
