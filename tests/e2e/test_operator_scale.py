@@ -49,5 +49,4 @@ def test_the_next_leader_goes_on(result):
 
 
 def test_it_says_how_fast_a_processor_was(result):
-    """Before anything else ran, so that it is the machine's and not the load's."""
     assert result["details"][str(JOBS)]["loop_seconds"] > 0

@@ -228,7 +228,7 @@ class Cluster(Access):
 
     @contextmanager
     def pods_first(self) -> Iterator[None]:
-        """Let pods have a processor before this machine's other processes; within, their steps are even."""
+        """Within, give pods more of the processors than other processes have: their steps are more even."""
         cgroups.weigh(self._slot.addresses.cgroup, 4)
         try:
             yield
