@@ -40,6 +40,8 @@ _EAGER_BYTES = "2097152"
 # Above what a busy machine keeps a thread waiting for a core.
 _HELD_SECONDS = "0.3"
 
+_ROOM_FOR_EXCHANGING = 4  # cores of a rank, of which one is left to the threads that exchange
+
 
 def find_program(name: str, path: str | None) -> str:
     """Absolute path of ``name``: first beside the running interpreter, then in ``path`` (as ``PATH``).
@@ -68,6 +70,17 @@ def held(command: tuple[str, ...]) -> tuple[str, ...]:
     return ("/bin/sh", "-c", f'sleep {_HELD_SECONDS}; exec "$0" "$@"', *command)
 
 
+def _computing_threads(ranks: int, cores: int) -> int:
+    """Return how many threads of a rank compute: as many as it has cores, less one from four on.
+
+    OpenMP's threads wait for each other spinning. Where they fill all cores, the threads that exchange get
+    none in time: with 4 ranks on 16 cores 3 of each computed in 59 ms, 4 in 56, and steps with an exchange
+    at 100 Mbit/s took 141 and 234 ms.
+    """
+    share = cores // ranks
+    return share - 1 if ranks > 1 and share >= _ROOM_FOR_EXCHANGING else max(1, share)
+
+
 def rank_environment(
     job: Job, base: Mapping[str, str], *, cores: int, root: bool, stacks: Path
 ) -> dict[str, str]:
@@ -81,7 +94,7 @@ def rank_environment(
         stacks: folder where interpreters leave their stacks.
     """
     defaults = {
-        "OMP_NUM_THREADS": str(max(1, cores // job.ranks)),
+        "OMP_NUM_THREADS": str(_computing_threads(job.ranks, cores)),
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
         # Horovod waits for ever by default; ten minutes leave room for an evaluation on one rank only.

@@ -25,8 +25,11 @@ def pairs(words):
     return set(itertools.pairwise(words))
 
 
-@pytest.mark.parametrize(("ranks", "cores", "threads"), [(2, 8, "4"), (4, 2, "1"), (3, 8, "2")])
-def test_ranks_share_the_cores(ranks, cores, threads):
+@pytest.mark.parametrize(
+    ("ranks", "cores", "threads"),
+    [(4, 2, "1"), (3, 8, "2"), (1, 8, "8"), (4, 15, "3"), (4, 16, "3"), (2, 16, "7")],
+)
+def test_ranks_share_the_cores_and_leave_one_to_exchange_where_they_have_many(ranks, cores, threads):
     assert environment(Job(("x",), ranks), cores=cores)["OMP_NUM_THREADS"] == threads
 
 
