@@ -8,7 +8,8 @@ Kinds take turns in every round, each with a model of its own, so that all of th
 changes. A kind is
 
 - ``alone``: forward, backward and update, on all ranks at once, without exchange;
-- ``ddp``: DistributedDataParallel over gloo; ``horovod``: Horovod's own optimizer, both dense;
+- ``ddp``: DistributedDataParallel over gloo, or NCCL on a GPU; ``horovod``: Horovod's own optimizer, both
+  dense;
 - ``dropin``: Horovod's optimizer with gradsieve's compression;
 - a name of ``gradsieve_hvd.DistributedOptimizer``'s ``exchange=``, perhaps with ``/mpi``, ``/gloo`` or
   ``/horovod``: what carries the messages; else what `choose_transport` chooses.
@@ -60,11 +61,12 @@ class Measured:
 class Contender:
     """One kind's model and optimizer on this rank."""
 
-    def __init__(self, kind: str, task: Task, density: float) -> None:
+    def __init__(self, kind: str, task: Task, density: float, device: torch.device) -> None:
         name, _, _ = kind.partition("#")
         self._only_exchange = name.endswith("!")
         name, _, values = name.rstrip("!").partition("+")
-        self._task, self._model, self._step = task, task.model(seed=0), 0
+        self._task, self._model, self._step = task, task.model(seed=0).to(device), 0
+        self._device = device
         plain = task.optimizer(self._model)
         self._forward: torch.nn.Module = self._model
         if name == "ddp":
@@ -81,20 +83,28 @@ class Contender:
             return self._exchange()
         self._task.loss(self._forward, self._step, hvd.rank(), 0).backward()
         self._optimizer.step()
+        self._computed()
         self._step += 1
         return time.perf_counter() - began
 
     def _exchange(self) -> float:
         with _without_hooks(self._optimizer.synchronizer):
             self._task.loss(self._forward, self._step, hvd.rank(), 0).backward()
+        self._computed()
         hvd.barrier()
         began = time.perf_counter()
         self._optimizer.synchronize()
+        self._computed()
         seconds = time.perf_counter() - began
         with self._optimizer.skip_synchronize():
             self._optimizer.step()
         self._step += 1
         return seconds
+
+    def _computed(self) -> None:
+        """Wait for what a GPU was asked to do."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
 
 def _distributed(name: str, plain: Any, model: torch.nn.Module, density: float, values: str) -> Any:
@@ -201,14 +211,15 @@ class _without_hooks:  # noqa: N801 - a context manager
         del self._synchronizer.gradient_ready
 
 
-def _start_gloo() -> None:
+def _start_group(device: torch.device) -> None:
     """Make the process group of ``torch.distributed`` whose ranks are Horovod's."""
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
     address = hvd.broadcast_object((socket.gethostbyname(socket.gethostname()), port))
     os.environ |= {"MASTER_ADDR": address[0], "MASTER_PORT": str(address[1])}
-    torch.distributed.init_process_group("gloo", rank=hvd.rank(), world_size=hvd.size())
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    torch.distributed.init_process_group(backend, rank=hvd.rank(), world_size=hvd.size())
 
 
 def main() -> None:
@@ -217,6 +228,9 @@ def main() -> None:
     parser.add_argument("--kinds", default="alone,dropin,allgather,alone#2,allgather#2")
     parser.add_argument("--task", default="charlm", choices=list(TASKS))
     parser.add_argument("--density", default=0.01, type=float)
+    parser.add_argument(
+        "--device", default="cpu", type=torch.device, help="cuda: all ranks share the first GPU"
+    )
     parser.add_argument("--rounds", default=6, type=int)
     parser.add_argument("--steps", default=4, type=int)
     parser.add_argument("--json", type=Path)
@@ -224,10 +238,10 @@ def main() -> None:
     kinds = options.kinds.split(",")
     hvd.init()
     if any(kind.startswith("ddp") or "/gloo" in kind for kind in kinds):
-        _start_gloo()
+        _start_group(options.device)
     idle = counters.idle_traffic(_IDLE_SECONDS).sent if counters.INTERFACE_VARIABLE in os.environ else 0.0
     task = TASKS[options.task]()
-    contenders = {kind: Contender(kind, task, options.density) for kind in kinds}
+    contenders = {kind: Contender(kind, task, options.density, options.device) for kind in kinds}
     made = rows(measure(contenders, options.rounds, options.steps, idle))
     if hvd.rank() == 0:
         print(f"idle chatter: {idle / _KILO:.0f} kB/s a rank")

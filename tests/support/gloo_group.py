@@ -11,7 +11,7 @@ _TIMEOUT = dt.timedelta(seconds=60)
 
 
 @contextmanager
-def gloo(hvd: Any) -> Iterator[None]:
+def gloo(hvd: Any, backend: str = "gloo") -> Iterator[None]:
     """Have the group within: other scenarios share these processes, and some need to be without it.
 
     Rank 0 listens before it says where, so that nobody else takes the port meanwhile.
@@ -27,7 +27,7 @@ def gloo(hvd: Any) -> Iterator[None]:
     port = hvd.broadcast_object(0 if store is None else store.port)
     if store is None:
         store = dist.TCPStore(address, port, size, is_master=False, timeout=_TIMEOUT)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     try:
         yield
     finally:

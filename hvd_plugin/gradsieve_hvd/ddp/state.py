@@ -12,10 +12,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.compression_argument import settings_from
+from gradsieve_hvd.engine.parameters import on_one_gpu
 from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.tensors import require_known_dtype
 from gradsieve_hvd.optimizer.paths import ExchangeName, path_named
-from gradsieve_hvd.transport.torch_distributed import TorchDistributedTransport
+from gradsieve_hvd.transport.torch_distributed import (
+    TorchDeviceSums,
+    TorchDistributedTransport,
+    sums_by_nccl,
+)
 
 from .rounds import Rounds
 
@@ -23,9 +28,10 @@ from .rounds import Rounds
 class DdpState:
     """Settings, and from the first backward pass on the residuals, of one model's gradients.
 
-    Residuals belong to parameters, so that it does not matter when DDP rebuilds its buckets. Messages travel
-    over gloo between CPUs, also where the model's process group is NCCL's: a group for them is made at the
-    first backward pass (or `gradsieve_hvd.load_state_dict`), on all ranks of ``process_group``.
+    Residuals belong to parameters, so that it does not matter when DDP rebuilds its buckets. What is selected
+    travels over gloo between CPUs, also where the model's process group is NCCL's: a group for these messages
+    is made at the first backward pass (or `gradsieve_hvd.load_state_dict`), on all ranks of
+    ``process_group``. Whole gradients NCCL sums in the model's own group, where it can.
 
     Args:
         model: the model, wrapped by DDP or not yet.
@@ -75,6 +81,8 @@ class DdpState:
             use_local_synchronization=self._process_group is not None,
         )
         transport = TorchDistributedTransport(group, timeout)
+        if on_one_gpu(self._named.values()) and sums_by_nccl(self._process_group):
+            transport.device_sums = TorchDeviceSums(self._process_group, timeout)
         compared = {"exchange": self._exchange, "rank": self._path.rank, "front door": "ddp_hook"}
         return Rounds(self._named, self.settings, transport, self._path, compared)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -102,3 +103,9 @@ class ParameterState:
 def compresses(config: CompressionConfig, name: str, parameter: Parameter) -> bool:
     """Whether the parameter's gradient is compressed; else it travels dense."""
     return parameter.dtype in _COMPRESSIBLE and config.compresses(name, parameter.numel())
+
+
+def on_one_gpu(parameters: Iterable[Parameter]) -> bool:
+    """Whether all parameters, one at least, lie on one CUDA device."""
+    devices = {parameter.device for parameter in parameters}
+    return len(devices) == 1 and devices.pop().type == "cuda"

@@ -12,11 +12,21 @@ from torch import Tensor
 
 from gradsieve.codec import ValueDtype, decode, encode_all, encode_refusal, sent_values
 from gradsieve.kernels.magnitude import all_finite
-from gradsieve_hvd.transport.base import AllReducing, BeginningSums, Transport
+from gradsieve_hvd.transport.base import (
+    AllReducing,
+    BeginningSums,
+    Transport,
+    begin_allgather,
+    device_sums_for,
+)
+from gradsieve_hvd.transport.ring_sum import AT_ONCE_ELEMENTS
 
 from .blocks import equal_bounds
 from .phases import phase
 from .ring_rounds import allgather_blocks, reduce_scatter
+
+_AT_ONCE_HALVES = 2 * AT_ONCE_ELEMENTS  # as many bytes
+_SOLE = "bucket"  # of those that a transport carries at a time; an optimizer's know better
 
 FloatDtype = Literal["float32", "float16", "bfloat16"]
 
@@ -32,7 +42,8 @@ def whole_dtype(values: ValueDtype) -> FloatDtype:
 class Reduced:
     """What came of an exchange of dense buckets.
 
-    total: fp32 [N] on the CPU, the sum over all ranks; the same bits on every rank.
+    total: fp32 [N], the sum over all ranks; the same bits on every rank. On the CPU, or where the gradient
+        lies if it was summed there.
     rejected: fp32 [N], what this rank took away from the sum; None for nothing. Belongs into its residual,
         if it has one: the sum over all ranks of what they gave is ``total`` plus the sum of all
         ``rejected``, up to the rounding of fp32 sums.
@@ -94,8 +105,9 @@ class DenseExchange:
        own values in fp32. It then has the sum of block i + 1, added up in the order of ranks from i + 2 on.
     3. All blocks travel on around the ring, as they are.
 
-    Fp32 values go by the transport's own sum where it has one. The others do not, as nobody would know
-    what the sums inside have lost.
+    Fp32 values go by the transport's own sum where it has one, on GPUs without leaving them where NCCL sums.
+    The others do not, as nobody would know what the sums inside have lost. Few of them every rank sends to
+    all others, which takes less time than the rounds of a ring, and rounds each value only once.
 
     Args:
         value_dtype: number format on the wire. In fp16 and bf16 what is too large becomes the largest finite
@@ -107,17 +119,47 @@ class DenseExchange:
 
     def begin(self, gradient: Tensor, transport: Transport, *, refuse: bool = False) -> Callable[[], Reduced]:
         """Send what can be sent without waiting, and return what does the rest; see `BucketExchange`."""
+        sums = device_sums_for(gradient, transport)
+        if self._value_dtype == "float32" and sums is not None:
+            # Not looked at first, which would wait for the device: what is not finite shows in the sum.
+            given = torch.full_like(gradient, torch.nan) if refuse else gradient.detach()
+            finish = sums.begin(given, _SOLE)
+            return lambda: _reduced(finish)
         if self._value_dtype == "float32" and isinstance(transport, BeginningSums):
             given = _given(gradient.detach().cpu(), refuse=refuse)
             with phase("all-reduce"):
                 finish = transport.begin_allreduce(given)
             return lambda: _reduced(finish)
-        return partial(self.exchange, gradient, transport, refuse=refuse)
+        if self._value_dtype != "float32" and gradient.numel() <= _AT_ONCE_HALVES:
+            return self._begin_at_once(gradient.detach().cpu(), transport, refuse=refuse)
+        return partial(self._around_the_ring, gradient, transport, refuse=refuse)
 
     def exchange(self, gradient: Tensor, transport: Transport, *, refuse: bool = False) -> Reduced:
-        """Return the sum, each block added up in the order in which it travels; see `BucketExchange`."""
-        if self._value_dtype == "float32" and isinstance(transport, BeginningSums):
-            return self.begin(gradient, transport, refuse=refuse)()
+        """Return the sum; see `BucketExchange`."""
+        return self.begin(gradient, transport, refuse=refuse)()
+
+    def _begin_at_once(
+        self, gradient: Tensor, transport: Transport, *, refuse: bool
+    ) -> Callable[[], Reduced]:
+        refuse, elements = refuse or not all_finite(gradient), gradient.numel()
+        payload = encode_refusal(elements) if refuse else encode_all(gradient, self._value_dtype)
+        arriving = begin_allgather(transport, payload)
+        rejected = None if refuse else gradient - sent_values(gradient, self._value_dtype)
+
+        def finish() -> Reduced:
+            with phase("all-gather"):
+                every = [decode(message, elements) for message in arriving()]
+            if any(each.refused for each in every):
+                return refused_bucket(elements)
+            total = torch.zeros(elements, dtype=torch.float32, device="cpu")
+            for each in every:
+                total += each.values
+            return Reduced(total, rejected) if all_finite(total) else refused_bucket(elements)
+
+        return finish
+
+    def _around_the_ring(self, gradient: Tensor, transport: Transport, *, refuse: bool) -> Reduced:
+        """Return the sum, each block added up in the order in which it travels."""
         gradient = gradient.detach().cpu()
         if self._value_dtype == "float32" and isinstance(transport, AllReducing):
             return _reduced(partial(transport.allreduce, _given(gradient, refuse=refuse)))

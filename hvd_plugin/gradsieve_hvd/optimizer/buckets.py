@@ -247,11 +247,13 @@ class DenseBucket:
         count = torch.full((int(self.counts),), float(self.joined), dtype=self._dtype, device="cpu")
 
         def begin(transport: Transport) -> Callable[[], Reduced]:
-            flat = [parts[name].detach().reshape(-1).to("cpu", self._dtype) for name in self.sizes] + [count]
+            devices = {part.device for part in parts.values()}
+            device = devices.pop() if len(devices) == 1 else count.device
+            flat = [parts[name].detach().reshape(-1) for name in self.sizes] + [count]
             if self.trailer is not None:
-                told = self.trailer.numbers(transport.rank, transport.size, ready_seconds)
-                flat.append(told.to(self._dtype))
-            return begin_bucket_exchange(self._exchange, torch.cat(flat), transport)
+                flat.append(self.trailer.numbers(transport.rank, transport.size, ready_seconds))
+            together = torch.cat([part.to(device, self._dtype) for part in flat])
+            return begin_bucket_exchange(self._exchange, together, transport)
 
         return begin
 

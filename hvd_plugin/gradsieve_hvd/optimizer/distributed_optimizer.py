@@ -10,6 +10,7 @@ from torch.nn import Parameter
 
 from gradsieve_hvd.control.plan import has_coordinator
 from gradsieve_hvd.engine.compression_argument import settings_from
+from gradsieve_hvd.engine.parameters import on_one_gpu
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.choose import choose_transport
@@ -117,15 +118,20 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         exchange=exchange,
         rank=rank,
         momentum_correction=momentum_correction,
-        ranks=lambda timeout: transport or _to_horovods_ranks(process_set, timeout),
+        ranks=lambda timeout: transport or _to_horovods_ranks(process_set, timeout, named),
         steered=transport is None and process_set is None and has_coordinator(),
     )
     return optimizer_of(mode, request, mode_settings)
 
 
-def _to_horovods_ranks(process_set: Any, timeout: float) -> Transport | ElasticRanks:
+def _to_horovods_ranks(
+    process_set: Any, timeout: float, named: list[tuple[str, Parameter]]
+) -> Transport | ElasticRanks:
     """Return a transport among Horovod's ranks; all of them make their optimizers in the same order."""
     import horovod.torch as hvd
 
     ranks = hvd.global_process_set if process_set is None else process_set
-    return ElasticRanks(ranks, timeout) if is_elastic() else choose_transport(ranks, timeout).transport
+    on_gpu = on_one_gpu(parameter for _, parameter in named)
+    if is_elastic():
+        return ElasticRanks(ranks, timeout, on_gpu=on_gpu)
+    return choose_transport(ranks, timeout, on_gpu=on_gpu).transport

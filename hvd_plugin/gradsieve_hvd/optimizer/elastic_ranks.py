@@ -19,10 +19,11 @@ class ElasticRanks:
     Args:
         process_set: Horovod's.
         timeout: how long a message may take, in seconds.
+        on_gpu: whether this rank's gradients lie on one GPU.
     """
 
-    def __init__(self, process_set: Any, timeout: float) -> None:
-        self._process_set, self._timeout = process_set, timeout
+    def __init__(self, process_set: Any, timeout: float, *, on_gpu: bool = False) -> None:
+        self._process_set, self._timeout, self._on_gpu = process_set, timeout, on_gpu
 
     def unconnected(self) -> Transport:
         """Return one that only knows how many ranks there are, and which one this is."""
@@ -34,7 +35,7 @@ class ElasticRanks:
         Raises:
             ExchangeError: a rank does not take part.
         """
-        return choose_transport(self._process_set, self._timeout).transport
+        return choose_transport(self._process_set, self._timeout, on_gpu=self._on_gpu).transport
 
 
 def is_elastic() -> bool:

@@ -7,136 +7,19 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
-from torch import Tensor
-
 from gradsieve.errors import ExchangeError, GradsieveError
-from gradsieve_hvd.transport.base import (
-    AllReducing,
-    Arriving,
-    BeginningSums,
-    Posting,
-    Transport,
-    begin_allgather,
-)
-from gradsieve_hvd.transport.ring_sum import AT_ONCE_ELEMENTS
+from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.running_clock import RUNNING
+
+from .counted_transport import CountedTransport, counted_transport
 
 Result = TypeVar("Result")
 _LOOK_SECONDS = 1.0
-
-
-class CountedTransport:
-    """Any transport, for one exchange: allgathers have a channel of its own, and what travels is counted.
-
-    Args:
-        inner: carries the messages.
-        channel: of allgathers.
-        clock: in seconds.
-
-    sent_bytes, received_bytes: so far, messages to itself apart. By the clock, sent_at: when the first
-    message left; heard: when this rank found the last one that has come; until then, both when this was
-    made. waited_seconds: for messages, so far; the rest between both moments this rank did something else.
-    posted: whether a message has left without being waited for. at_once: whether a dense sum was, without
-    rounds.
-    """
-
-    def __init__(self, inner: Transport, channel: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._inner, self._channel, self._clock = inner, channel, clock
-        self.rank, self.size = inner.rank, inner.size
-        self.sent_bytes = self.received_bytes = 0
-        self.waited_seconds = 0.0
-        self.sent_at = self.heard = clock()
-        self._sent = self.posted = self.at_once = False
-
-    def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
-        """See `Transport`."""
-        with self._waiting():
-            received = self._inner.send_receive(message, to, source)
-        self.sent_bytes += message.numel() if to != self.rank else 0
-        self.received_bytes += received.numel() if source != self.rank else 0
-        return received
-
-    def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:  # noqa: ARG002 - has its own
-        """See `Posting`; without one, a ring hands messages on, on the average as many bytes."""
-        if isinstance(self._inner, Posting):
-            self._sends()
-            self.posted = True
-        arriving = begin_allgather(self._inner, message, self._channel)
-        self.sent_bytes += message.numel() * (self.size - 1)
-
-        def counted() -> Iterator[Tensor]:
-            messages = arriving()
-            for source in range(self.size):
-                with self._waiting():
-                    received = next(messages)
-                self.received_bytes += received.numel() if source != self.rank else 0
-                yield received
-            yield from messages  # none: the transport sees its own messages off
-
-        return counted
-
-    def _sends(self) -> None:
-        if not self._sent:
-            self._sent, self.sent_at = True, self._clock()
-
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Within, messages are waited for; at the end they have come."""
-        self._sends()
-        began = self._clock()
-        yield
-        self.heard = self._clock()
-        self.waited_seconds += self.heard - began
-
-    def _count_sum(self, values: Tensor) -> None:
-        """Count what was sent for the sum of all ranks' ``values``: to all others, or around a ring."""
-        times = 1 if self.at_once else 2 / self.size
-        size = round(times * values.numel() * values.element_size() * (self.size - 1))
-        self.sent_bytes += size
-        self.received_bytes += size
-
-
-class CountedAllReducing(CountedTransport):
-    """A transport that sums by itself; its bytes are counted as those of a ring."""
-
-    def __init__(self, inner: Transport, summing: AllReducing, channel: int) -> None:
-        super().__init__(inner, channel)
-        self._summing = summing
-
-    def allreduce(self, values: Tensor) -> Tensor:
-        """See `AllReducing`."""
-        with self._waiting():
-            total = self._summing.allreduce(values)
-        self._count_sum(values)
-        return total
-
-
-class CountedBeginningSums(CountedTransport):
-    """A transport that begins sums; see `CountedTransport`."""
-
-    def __init__(self, inner: Transport, summing: BeginningSums, channel: int) -> None:
-        super().__init__(inner, channel)
-        self._summing = summing
-
-    def begin_allreduce(self, values: Tensor, channel: int = 0) -> Callable[[], Tensor]:  # noqa: ARG002 - has its own
-        """See `BeginningSums`."""
-        self._sends()
-        self.posted, self.at_once = True, values.numel() <= AT_ONCE_ELEMENTS
-        finish = self._summing.begin_allreduce(values, self._channel)
-
-        def counted() -> Tensor:
-            with self._waiting():
-                total = finish()
-            self._count_sum(values)
-            return total
-
-        return counted
 
 
 Begun = Callable[[Transport], Callable[[], Result]]
@@ -229,7 +112,7 @@ class ExchangeThread:
 
     def submit(self, begin: Begun[Result], what: str) -> Pending[Result]:
         """Exchange something; ``what`` it is stands in errors. Whatever fails is raised to who waits."""
-        counted = self._counted(next(self._numbers))
+        counted = counted_transport(self.transport, next(self._numbers), what)
         pending = Pending(self._begun(begin, counted), counted, what, self._timeout)
         self._queue.put(pending)
         return pending
@@ -240,13 +123,6 @@ class ExchangeThread:
             return begin(transport)
         except Exception as error:  # noqa: BLE001 - raised in its turn, when the step can be rolled back
             return partial(_raise, error)
-
-    def _counted(self, channel: int) -> CountedTransport:
-        if isinstance(self.transport, BeginningSums):
-            return CountedBeginningSums(self.transport, self.transport, channel)
-        if isinstance(self.transport, AllReducing):
-            return CountedAllReducing(self.transport, self.transport, channel)
-        return CountedTransport(self.transport, channel)
 
 
 def _raise(error: Exception) -> NoReturn:

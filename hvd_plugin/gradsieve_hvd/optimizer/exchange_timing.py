@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gradsieve_hvd.choice.costs import rounds_of
 from gradsieve_hvd.choice.link_estimate import Timing
 
-from .exchange_thread import CountedTransport
+from .counted_transport import CountedTransport
 
 
 @dataclass(frozen=True, slots=True)

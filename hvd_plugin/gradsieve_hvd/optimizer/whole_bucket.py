@@ -41,7 +41,7 @@ class WholeBucket:
         """Add a tensor's accumulated gradient (fp32 [N], copied); ``ranks`` will exchange it."""
         if self._flat is None:
             places = self._elements + self._trailer.numbers(0, ranks, 0.0).numel()
-            self._flat = torch.empty(places, dtype=torch.float32, device="cpu")
+            self._flat = torch.empty(places, dtype=torch.float32, device=part.device)
             own = self._flat[: self._elements].split(list(self.sizes.values()))
             self._places = dict(zip(self.sizes, own, strict=True))
         self._parts[name] = self._places[name].copy_(part)

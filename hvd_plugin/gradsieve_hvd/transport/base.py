@@ -69,6 +69,44 @@ class BeginningSums(Protocol):
         ...
 
 
+class DeviceSums(Protocol):
+    """Sums dense tensors over ranks where they lie, on devices of one type.
+
+    device_type: of these, as "cuda". All ranks must have their tensors there.
+    """
+
+    device_type: str
+
+    def begin(self, values: Tensor, name: str) -> Callable[[], Tensor]:
+        """Begin a sum without waiting, and return what waits for it, in any thread.
+
+        Args:
+            values: fp32 [N], on such a device; as many on each rank. Not mutated, and must not be before the
+                sum is there.
+            name: of the tensor, the same on all ranks; it is not under way twice.
+
+        Raises:
+            ExchangeError: by what is returned: a rank did not take part in time.
+        """
+        ...
+
+
+@runtime_checkable
+class SummingOnDevices(Protocol):
+    """A transport beside which dense tensors may be summed without their crossing to the CPU.
+
+    device_sums: does that; None if nothing can. Either holds on all ranks.
+    """
+
+    device_sums: DeviceSums | None
+
+
+def device_sums_for(values: Tensor, transport: Transport) -> DeviceSums | None:
+    """Return what sums a tensor where it lies, None if nothing does."""
+    sums = transport.device_sums if isinstance(transport, SummingOnDevices) else None
+    return sums if sums is not None and sums.device_type == values.device.type else None
+
+
 Arriving = Callable[[], Iterator[Tensor]]
 """Yields the messages of all ranks, by rank, each when it has come. To be used up, in the order in which
 allgathers were begun. Raises ExchangeError if a rank did not take part in time."""

@@ -7,10 +7,10 @@ import json
 import logging
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from .base import Transport
-from .horovod import HorovodTransport
+from .base import SummingOnDevices, Transport
+from .horovod import HorovodDeviceSums, HorovodTransport
 from .horovod_allgather import HorovodMessages
 
 _log = logging.getLogger("gradsieve.transport")
@@ -31,7 +31,7 @@ class _Numbers:
     next = 0
 
 
-def choose_transport(process_set: Any, timeout: float = 300.0) -> Chosen:
+def choose_transport(process_set: Any, timeout: float = 300.0, *, on_gpu: bool = False) -> Chosen:
     """Return the best transport that all ranks of a process set have, one that nobody else uses.
 
     All of them call it, after ``hvd.init()`` and before they start a thread that communicates.
@@ -42,17 +42,20 @@ def choose_transport(process_set: Any, timeout: float = 300.0) -> Chosen:
        that are used at the same time: some may have made more of them, for other process sets or before a
        reset of elastic training.
     3. Take the first that no rank objects to; else Horovod's collectives.
+    4. Whole gradients are summed on GPUs if all ranks have theirs there, and Horovod was built with NCCL.
 
     Args:
         process_set: Horovod's, initialised, with this rank in it.
         timeout: how long a message may take, in seconds.
+        on_gpu: whether this rank's gradients lie on one GPU.
 
     Raises:
         ExchangeError: a rank does not take part.
     """
     mine = {"mpi4py": _why_not_mpi(), "torch.distributed": _why_not_torch(process_set)}
     messages = HorovodMessages(process_set, timeout)
-    said = json.dumps({"obstacles": mine, "number": _Numbers.next}).encode()
+    sums = on_gpu and _has_nccl()
+    said = json.dumps({"obstacles": mine, "number": _Numbers.next, "device sums": sums}).encode()
     told = [json.loads(each) for each in messages.tell(said, "transport").wait()]
     every = [each["obstacles"] for each in told]
     number = max(each["number"] for each in told)
@@ -64,13 +67,26 @@ def choose_transport(process_set: Any, timeout: float = 300.0) -> Chosen:
         why = f"it sends messages to single ranks ({why})"
     elif library == "mpi4py":
         why = "it sends to single ranks"
-    chosen = Chosen(_made(library, process_set, timeout, number), library, why)
+    transport = _made(library, process_set, timeout, number)
+    if all(each["device sums"] for each in told):
+        transport.device_sums = HorovodDeviceSums(process_set, timeout, f"chosen.{number}")
+        why += "; whole gradients are summed on GPUs, by NCCL"
     if process_set.rank() == 0:
         _log.info("gradients travel by %s: %s", library, why)
-    return chosen
+    return Chosen(transport, library, why)
 
 
-def _made(library: str, process_set: Any, timeout: float, number: int) -> Transport:
+def _has_nccl() -> bool:
+    import horovod.torch as hvd
+
+    return bool(hvd.nccl_built())
+
+
+class _Made(Transport, SummingOnDevices, Protocol):
+    """Any of the transports here."""
+
+
+def _made(library: str, process_set: Any, timeout: float, number: int) -> _Made:
     if library == "mpi4py":
         from .mpi import MpiTransport
 

@@ -1,19 +1,15 @@
-"""Messages over Horovod's collectives, whatever it was built with."""
+"""Messages and sums over Horovod's collectives, whatever it was built with."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradsieve.errors import ExchangeError
-
-from .horovod_allgather import handle_finished
-from .running_clock import RUNNING
-
-_POLL_SECONDS = 0.001  # sleeping leaves the core to ranks that still compute
+from .base import DeviceSums
+from .horovod_allgather import wait_for_handle
 
 
 class HorovodTransport:
@@ -24,8 +20,10 @@ class HorovodTransport:
         timeout: how long a message may take, in seconds.
         name: tells transports apart that are used at the same time; the same on all ranks.
 
-    rank, size: see `Transport`.
+    rank, size: see `Transport`. device_sums: see `SummingOnDevices`.
     """
+
+    device_sums: DeviceSums | None = None
 
     def __init__(self, process_set: Any, timeout: float = 300.0, name: str = "messages") -> None:
         self._process_set, self._timeout = process_set, timeout
@@ -46,7 +44,7 @@ class HorovodTransport:
         splits = torch.zeros(self.size, dtype=torch.int32, device="cpu")
         splits[to] = message.numel()
         handle = hvd.alltoall_async(message, splits=splits, name=self._name, process_set=self._process_set)
-        self._wait(handle, f"no message from rank {source}")
+        wait_for_handle(handle, self._timeout, f"rank {self.rank}: no message from rank {source}")
         received: Tensor = hvd.synchronize(handle)[0]
         return received
 
@@ -62,16 +60,37 @@ class HorovodTransport:
         handle = hvd.allreduce_async(
             values, op=hvd.Sum, name=f"{self._name}.sum", process_set=self._process_set
         )
-        self._wait(handle, "no sum with the other ranks")
+        wait_for_handle(handle, self._timeout, f"rank {self.rank}: no sum with the other ranks")
         total: Tensor = hvd.synchronize(handle)
         return total
 
-    def _wait(self, handle: int, missing: str) -> None:
-        began = RUNNING.seconds()
-        while not handle_finished(handle):
-            if RUNNING.seconds() - began > self._timeout:
-                raise ExchangeError(
-                    f"rank {self.rank}: {missing} within {self._timeout:g} s; all ranks "
-                    "must make the same exchanges in the same order"
-                )
-            time.sleep(_POLL_SECONDS)
+
+class HorovodDeviceSums:
+    """Sums by Horovod's all-reduce, which it leaves to NCCL if it was built with it: whole gradients would
+    otherwise cross to the host and back, and be added up there.
+
+    Args:
+        process_set: the ranks.
+        timeout: how long a sum may take, in seconds.
+        name: tells these sums from others that are under way at the same time; the same on all ranks.
+        device_type: of the tensors.
+    """
+
+    def __init__(self, process_set: Any, timeout: float, name: str, device_type: str = "cuda") -> None:
+        self._process_set, self._timeout, self._name = process_set, timeout, f"gradsieve.{name}"
+        self.device_type = device_type
+
+    def begin(self, values: Tensor, name: str) -> Callable[[], Tensor]:
+        """See `DeviceSums`."""
+        import horovod.torch as hvd
+
+        handle = hvd.allreduce_async(
+            values, op=hvd.Sum, name=f"{self._name}.{name}", process_set=self._process_set
+        )
+
+        def finish() -> Tensor:
+            wait_for_handle(handle, self._timeout, f"rank {self._process_set.rank()}: no sum of {name}")
+            total: Tensor = hvd.synchronize(handle)
+            return total
+
+        return finish

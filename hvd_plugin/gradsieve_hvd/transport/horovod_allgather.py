@@ -78,6 +78,21 @@ def handle_finished(handle: int) -> bool:
         return True
 
 
+def wait_for_handle(handle: int, timeout: float, missing: str) -> None:
+    """Sleep until the collective behind a Horovod handle has ended.
+
+    Raises:
+        ExchangeError: it has not ``timeout`` seconds from now; ``missing`` says who misses what.
+    """
+    began = RUNNING.seconds()
+    while not handle_finished(handle):
+        if RUNNING.seconds() - began > timeout:
+            raise ExchangeError(
+                f"{missing} within {timeout:g} s; all ranks must make the same exchanges in the same order"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
 def wait_for(gathers: Iterable[Allgather], timeout: float) -> None:
     """Sleep until all have finished.
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gradsieve.errors import ConfigurationError, ExchangeError
 
-from .base import Arriving
+from .base import Arriving, DeviceSums
 from .mpi_mail import MpiMail
 from .ring_sum import AT_ONCE_ELEMENTS, RingSum, Wait
 from .running_clock import RUNNING
@@ -59,8 +59,10 @@ class MpiTransport:
         ConfigurationError: MPI does not allow calls from several threads at once.
         ExchangeError: another rank did not make it in time, or has ended MPI meanwhile.
 
-    rank, size: see `Transport`.
+    rank, size: see `Transport`. device_sums: see `SummingOnDevices`.
     """
+
+    device_sums: DeviceSums | None = None
 
     def __init__(self, ranks: Sequence[int] | None = None, timeout: float = 300.0) -> None:
         if why := why_unusable():

@@ -1,9 +1,10 @@
-"""Messages over a process group of ``torch.distributed`` that sends from CPUs (gloo)."""
+"""Messages over a process group of ``torch.distributed`` that sends from CPUs (gloo), and sums by any."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -14,12 +15,14 @@ from torch import Tensor
 
 from gradsieve.errors import ExchangeError
 
-from .base import Arriving
+from .base import Arriving, DeviceSums
+from .running_clock import RUNNING
 from .torch_mail import TorchMail
 
 _TAG = 0
 _TAGS_OF_A_CHANNEL = 2  # for the lengths of messages, and for these
 _FIRST_CHANNEL, _CHANNELS = 2, 1 << 14
+_SHORTEST_NAP, _LONGEST_NAP = 50e-6, 1e-3  # seconds; asleep, the thread leaves its core to those that compute
 
 _Sending = list[tuple[dist.Work | None, Tensor]]
 """With the memory that is sent from."""
@@ -32,8 +35,10 @@ class TorchDistributedTransport:
         group: the process group; None for the default one.
         timeout: how long a message may take, in seconds.
 
-    rank, size: see `Transport`.
+    rank, size: see `Transport`. device_sums: see `SummingOnDevices`.
     """
+
+    device_sums: DeviceSums | None = None
 
     def __init__(self, group: Any = None, timeout: float = 300.0) -> None:
         self._group, self._timeout = group, timeout
@@ -129,3 +134,46 @@ class TorchDistributedTransport:
 
     def _global(self, rank: int) -> int:
         return rank if self._group is None else dist.get_global_rank(self._group, rank)
+
+
+class TorchDeviceSums:
+    """Sums by a process group that has a library of its own for tensors on GPUs: NCCL.
+
+    Args:
+        group: the process group; None for the default one. Sums are begun in one order on all its ranks.
+        timeout: how long a sum may take, in seconds.
+        device_type: of the tensors.
+    """
+
+    def __init__(self, group: Any, timeout: float, device_type: str = "cuda") -> None:
+        self._group, self._timeout, self.device_type = group, timeout, device_type
+
+    def begin(self, values: Tensor, name: str) -> Callable[[], Tensor]:
+        """See `DeviceSums`."""
+        total = values.clone()
+        work = dist.all_reduce(total, group=self._group, async_op=True)
+        assert work is not None, "it is asynchronous, and this rank is one of the group's"
+
+        def finish() -> Tensor:
+            began, nap = RUNNING.seconds(), _SHORTEST_NAP
+            missing = (
+                f"rank {dist.get_rank(self._group)}: no sum of {name} within {self._timeout:g} s, or the "
+                "connection to a rank was lost; all ranks must make the same exchanges in the same order"
+            )
+            while not work.is_completed():  # NCCL's own wait would only hold back the GPU's stream
+                if RUNNING.seconds() - began > self._timeout:
+                    raise ExchangeError(missing)
+                time.sleep(nap)
+                nap = min(2 * nap, _LONGEST_NAP)
+            try:
+                work.wait(timedelta(seconds=self._timeout))
+            except RuntimeError as error:
+                raise ExchangeError(missing) from error
+            return total
+
+        return finish
+
+
+def sums_by_nccl(group: Any) -> bool:
+    """Whether a process group of ``torch.distributed`` (None: the default one) sums by NCCL on GPUs."""
+    return "nccl" in str(dist.get_backend_config(group))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,12 +11,24 @@ from hypothesis import strategies as st
 
 from gradsieve.codec import sent_values
 from gradsieve.errors import PayloadError
-from gradsieve_hvd.exchange import DenseExchange, Reduced
+from gradsieve_hvd.exchange import DenseExchange, Reduced, dense
 from gradsieve_hvd.exchange.messages_sent import dense_bytes
 from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
 FORMATS = ["float32", "float16", "bfloat16"]
 formats = pytest.mark.parametrize("value_dtype", FORMATS)
+
+
+RING, AT_ONCE = "always around the ring", "few values at once"
+
+
+@pytest.fixture(autouse=True, scope="module", params=[RING, AT_ONCE])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Few values of two bytes every rank sends to all others; what is not said of one way holds for both."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == RING:
+            patch.setattr(dense, "_AT_ONCE_HALVES", -1)
+        yield request.param
 
 
 def exchanged(given: list[torch.Tensor], value_dtype: str, refusing: int | None = None) -> list[Reduced]:
@@ -65,7 +79,9 @@ def test_the_sum_and_what_was_rejected_are_what_was_given(value_dtype: str, rank
 
 
 @formats
-def test_blocks_are_added_up_in_the_order_in_which_they_travel(value_dtype: str) -> None:
+def test_blocks_are_added_up_in_the_order_in_which_they_travel(value_dtype: str, way: str) -> None:
+    if way == AT_ONCE and value_dtype != "float32":
+        pytest.skip("they do not travel in blocks")
     given = random(3, 300)
     total = exchanged(given, value_dtype)[0].total
     for block in range(3):
@@ -76,13 +92,35 @@ def test_blocks_are_added_up_in_the_order_in_which_they_travel(value_dtype: str)
         assert torch.equal(total[start:stop], wanted)
 
 
-def test_what_is_too_large_for_two_bytes_is_rejected_and_not_infinite() -> None:
+@pytest.mark.parametrize("value_dtype", ["float16", "bfloat16"])
+def test_what_goes_at_once_is_rounded_once_and_added_up_in_the_order_of_ranks(
+    value_dtype: str, way: str
+) -> None:
+    if way == RING:
+        pytest.skip("there it is rounded in every round")
+    given = random(4, 300)
+    results = exchanged(given, value_dtype)
+    wanted = torch.zeros(300)
+    for each in given:
+        wanted += sent_values(each, value_dtype)
+    assert_same_bits(results)
+    assert torch.equal(results[0].total, wanted)
+    for each, result in zip(given, results, strict=True):
+        assert torch.equal(result.rejected, each - sent_values(each, value_dtype))
+
+
+def test_what_is_too_large_for_two_bytes_is_rejected_and_not_infinite(way: str) -> None:
     largest = torch.finfo(torch.float16).max
-    given = [torch.full((4,), largest), torch.full((4,), largest / 2)]
+    given = [torch.full((4,), 2 * largest), torch.full((4,), largest / 2)]
     results = exchanged(given, "float16")
-    assert torch.equal(results[0].total, torch.full((4,), largest))
+    # Around the ring sums are rounded, too; at once only what each rank sends.
+    assert torch.equal(results[0].total, torch.full((4,), largest * (1.5 if way == AT_ONCE else 1.0)))
     rejected = torch.stack([result.rejected for result in results]).sum(0)
-    assert torch.allclose(rejected, given[1])
+    assert torch.allclose(rejected, sum(given) - results[0].total)
+
+
+def test_a_sum_beyond_fp32_is_refused_although_every_part_has_two_bytes() -> None:
+    assert all(result.refused for result in exchanged([torch.full((9,), 3e38)] * 5, "bfloat16"))
 
 
 @formats

@@ -28,6 +28,7 @@ from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 pytestmark = pytest.mark.timeout(150)
 RANKS = 3
 ELEMENTS = 6000
+MANY = 20_000  # in two bytes each they travel around the ring
 SPARSE = {
     "allgather": AllgatherExchange,
     "ring": RingExchange,
@@ -37,6 +38,7 @@ SPARSE = {
 DENSE = {
     "dense": DenseExchange,
     "fp16": lambda: DenseExchange("float16"),
+    "fp16, many": lambda: DenseExchange("float16"),
     "lowrank": lambda: LowRankExchange([(60, 100)], 2),
 }
 
@@ -76,6 +78,10 @@ def gradient(rank: int, elements: int = ELEMENTS) -> torch.Tensor:
     return torch.randn(elements, generator=torch.Generator().manual_seed(rank))
 
 
+def whole(path: str, rank: int, more: int = 0) -> torch.Tensor:
+    return gradient(rank, (MANY if path.endswith("many") else ELEMENTS) + more)
+
+
 def residual(layer: SoleTensor) -> torch.Tensor:
     return layer.state_dict()["feedback"]["residual"]
 
@@ -83,7 +89,7 @@ def residual(layer: SoleTensor) -> torch.Tensor:
 def messages(sparse: bool) -> list[Any]:
     """Every message that a rank of three sends, by path; a scatter counts entries only the first time."""
     sent = {"allgather": 2, "ring": 4, "scatter": 4, "scatter, int4": 4}
-    sent = sent if sparse else {"dense": 4, "fp16": 4, "lowrank": 8}
+    sent = sent if sparse else {"dense": 4, "fp16": 2, "fp16, many": 4, "lowrank": 8}
     return [pytest.param(path, each, id=f"{path}, {each}") for path in sent for each in range(sent[path])]
 
 
@@ -123,7 +129,7 @@ def test_a_corrupted_payload_is_refused_and_the_step_can_be_taken_again(path: st
 def test_a_corrupted_block_of_a_dense_bucket_is_refused(path: str, number: int) -> None:
     def work(transport: ThreadTransport) -> None:
         harmed = Breaking(transport, number, flipped) if transport.rank == 1 else transport
-        DENSE[path]().exchange(gradient(transport.rank), harmed)
+        DENSE[path]().exchange(whole(path, transport.rank), harmed)
 
     with pytest.raises(PayloadError):
         run_ranks(RANKS, work, timeout=20)
@@ -135,16 +141,16 @@ def test_a_rank_that_dies_is_named_by_who_waits_for_it(path: str, number: int) -
 
     def work(transport: ThreadTransport) -> None:
         carried = Breaking(transport, number, die) if transport.rank == 1 else transport
-        bucket = gradient(transport.rank)
         try:
             if path in SPARSE:
+                bucket = gradient(transport.rank)
                 everything = SparseGradient(ELEMENTS, torch.arange(ELEMENTS), bucket)
                 exchange = SPARSE[path]()
                 if path.startswith("scatter"):
                     exchange.exchange(everything, transport)
                 exchange.exchange(everything, carried)
             else:
-                DENSE[path]().exchange(bucket, carried)
+                DENSE[path]().exchange(whole(path, transport.rank), carried)
         except ExchangeError as error:
             said.append(str(error))
             raise
@@ -162,7 +168,7 @@ def test_ranks_with_buckets_of_different_sizes_get_an_error(path: str) -> None:
         if path == "lowrank":
             LowRankExchange([(60, elements // 60)], 2).exchange(bucket[: elements // 60 * 60], transport)
         elif path in DENSE:
-            DENSE[path]().exchange(bucket, transport)
+            DENSE[path]().exchange(whole(path, transport.rank, 0 if transport.rank else 100), transport)
         else:
             SPARSE[path]().exchange(SparseGradient(elements, torch.arange(elements), bucket), transport)
 

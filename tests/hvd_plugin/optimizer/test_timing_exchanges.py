@@ -16,7 +16,7 @@ from timed_ranks import Busy, TimedLink, TimedTransport
 from gradsieve_hvd.choice.costs import Link
 from gradsieve_hvd.choice.link_estimate import LinkEstimate, ProbeBudget, Timing
 from gradsieve_hvd.exchange import DenseExchange
-from gradsieve_hvd.optimizer.exchange_thread import CountedTransport
+from gradsieve_hvd.optimizer.counted_transport import CountedTransport
 from gradsieve_hvd.optimizer.exchange_timing import Travelled, timings
 from gradsieve_hvd.transport.base import Transport, begin_allgather
 from gradsieve_hvd.transport.threads import run_ranks

@@ -1,8 +1,8 @@
 """A list of elements on a GPU.
 
-Where the host waits for the device: when first asked for ``count_reaching`` or ``lowest``, for the values of
-all; later questions are answered from them, so that a bisection waits once. What is kept of them goes to the
-host for encoding in any case. And in ``nth_largest``, for its answer.
+Where the host waits for the device: of a short list, when first asked for ``count_reaching`` or ``lowest``,
+for the values of all, from which later questions are answered, so that a bisection waits once; of a long one
+for each answer, which takes less than to move the list and count there. And in ``nth_largest``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from torch import Tensor
 from gradsieve.kernels import numba_kernels
 from gradsieve.kernels.magnitude import SIGN_OFF, magnitude_of
 from gradsieve.selection import Selection
+
+SHORT = 1 << 15
+"""Entries of a list that is looked at on the host, at most."""
 
 
 class GpuCandidates:
@@ -33,20 +36,30 @@ class GpuCandidates:
         return self._indices.numel()
 
     def count_reaching(self, magnitude_bits: int) -> int:
-        """Return how many of them reach ``magnitude_bits``; the first question waits for the device."""
+        """Return how many of them reach ``magnitude_bits``; waits for the device."""
         if magnitude_bits <= self._magnitude_bits:
             return self.count
-        return (
-            numba_kernels.count_reaching(self._on_host, magnitude_bits) if magnitude_bits <= SIGN_OFF else 0
-        )
+        if magnitude_bits > SIGN_OFF:
+            return 0
+        if self.count > SHORT:
+            return int((self._bits >= magnitude_bits).sum())
+        return numba_kernels.count_reaching(self._on_host, magnitude_bits)
 
     def lowest(self) -> int:
-        """Return their smallest pattern, 0 if there are none; the first question waits for the device."""
+        """Return their smallest pattern, 0 if there are none; waits for the device."""
+        if self.count > SHORT:
+            return int(self._bits.min())
         return numba_kernels.lowest_bits(self._on_host) if self.count else 0
 
     def nth_largest(self, number: int) -> int:
-        """Return the ``number``-th largest pattern, by radix selection; waits for the device."""
-        return int(torch.kthvalue(self._bits, self.count - number + 1).values)
+        """Return the ``number``-th largest pattern; waits for the device.
+
+        A selection of one takes a single block of threads, and so 45 times a sort of a million.
+        """
+        place = self.count - number
+        if self.count > SHORT:
+            return int(self._bits.sort().values[place])
+        return int(torch.kthvalue(self._bits, place + 1).values)
 
     def select(self, magnitude_bits: int, at_most: int | None = None) -> Selection:
         """Return those that reach ``magnitude_bits``, of those at it only the first if they are too many.
@@ -66,7 +79,7 @@ class GpuCandidates:
             magnitude_of(magnitude_bits),
         )
 
-    @property
+    @cached_property
     def _bits(self) -> Tensor:
         return self._values.view(torch.int32) & SIGN_OFF
 

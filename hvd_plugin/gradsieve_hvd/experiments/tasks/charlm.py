@@ -105,6 +105,7 @@ def standard_library_text() -> str:
 
 def _window_loss(model: nn.Module, codes: Tensor, starts: Tensor, recorder: LossRecorder) -> Tensor:
     windows = torch.stack([codes[start : start + _CONTEXT + 1] for start in starts.tolist()]).long()
+    windows = windows.to(next(model.parameters()).device)
     logits = model(windows[:, :-1])
     return cross_entropy(logits.reshape(-1, _SYMBOLS), windows[:, 1:].reshape(-1), recorder=recorder)
 

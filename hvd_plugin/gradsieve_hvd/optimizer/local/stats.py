@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gradsieve import SparseGradient
 from gradsieve_hvd.exchange.messages_sent import dense_bytes
-from gradsieve_hvd.optimizer.exchange_thread import CountedTransport
+from gradsieve_hvd.optimizer.counted_transport import CountedTransport
 from gradsieve_hvd.optimizer.stats import BucketStats, OptimizerStats
 
 
