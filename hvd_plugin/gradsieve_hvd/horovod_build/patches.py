@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gradsieve.errors import BuildError
 
-RECIPE = 4
+RECIPE = 5
 """Part of the cache's key: raise it when the patches or the flags change what is built."""
 
 
@@ -98,6 +98,33 @@ PATCHES = (
             "      }\n"
             "      throw;\n"
             "    }"
+        ),
+    ),
+    # While it has nothing to do, each rank's background thread asks the others for work once in a
+    # millisecond: on a slow link a good part of what it carries. The time can be set before Horovod runs
+    # only, when nobody knows yet whether another library will carry the gradients, nor over which link.
+    Patch(
+        "horovod/common/operations.cc",
+        "bool RunLoopOnce(HorovodGlobalState& state) {",
+        lambda _standard: (
+            "static std::atomic<double> shortest_cycle_ms{0.};\n\n"
+            "bool RunLoopOnce(HorovodGlobalState& state) {"
+        ),
+    ),
+    Patch(
+        "horovod/common/operations.cc",
+        "                            state.parameter_manager.CycleTimeMs() * 1000.)) -",
+        lambda _standard: (
+            "                            std::max(state.parameter_manager.CycleTimeMs(),\n"
+            "                                     shortest_cycle_ms.load()) * 1000.)) -"
+        ),
+    ),
+    Patch(
+        "horovod/common/operations.cc",
+        "bool horovod_mpi_built() {",
+        lambda _standard: (
+            "void horovod_set_shortest_cycle(double ms) { shortest_cycle_ms = ms; }\n\n"
+            "bool horovod_mpi_built() {"
         ),
     ),
     # Debugging symbols would be most of the library's 65 MiB, and nobody looks at them.

@@ -26,6 +26,7 @@ from .agreement import Agreement
 from .backward_hooks import BackwardHooks
 from .bucket_reduction import BucketReduction
 from .connection import Connection
+from .horovod_pace import HorovodPace
 from .insight import Insight
 from .launches import Launches
 from .momentum import TakenOverMomentum
@@ -112,6 +113,7 @@ class Synchronizer:
         if path.chooses:
             changes = PathChanges(self._plan, self.reducer, self.connection.submit, self._clock)
         self.insight = Insight(self.reducer, compared["exchange"], path.why, self._clock, changes)
+        self._pace = HorovodPace(connection)
         self.in_round = False
         self.batches = BatchCounter(self.reducer.messages.rank, self.reducer.messages.size)
         self.balance: Balance | None = None
@@ -282,6 +284,7 @@ class Synchronizer:
             self.reducer.uneven = bool(self.joining.absent)
             self._plan.freeze(expected_order(self._hooks.reduced()), self.reducer.messages)
             self.insight.end_round(self._launches.launched, learns=not self.joining.absent)
+            self._pace.end_round(pending.transport for _, pending in self._launches.launched)
             self.batches.took(self._hooks.passes)
             if self.balance is not None:
                 self.balance.end_step(self.connection.messages)

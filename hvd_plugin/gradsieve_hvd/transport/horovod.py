@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .base import DeviceSums
+from .base import DeviceSums, SummingOnDevices, Transport
 from .horovod_allgather import wait_for_handle
 
 
@@ -94,3 +94,9 @@ class HorovodDeviceSums:
             return total
 
         return finish
+
+
+def carries_gradients(transport: Transport) -> bool:
+    """Whether some of what an optimizer sends over a transport goes through Horovod."""
+    sums = transport.device_sums if isinstance(transport, SummingOnDevices) else None
+    return isinstance(transport, HorovodTransport) or isinstance(sums, HorovodDeviceSums)

@@ -33,6 +33,10 @@ GLOO_DEVICE = """  GLOO_ENFORCE_NE(rv, -1, strerror(errno));
   GLOO_ENFORCE_NE(rv, -1);
 """
 OPERATIONS = """    status = Status::UnknownError(ex.what());
+bool RunLoopOnce(HorovodGlobalState& state) {
+                        std::chrono::microseconds(long(
+                            state.parameter_manager.CycleTimeMs() * 1000.)) -
+bool horovod_mpi_built() {
 """
 
 
