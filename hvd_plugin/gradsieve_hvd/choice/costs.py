@@ -147,10 +147,15 @@ def _at_once(ranks: int) -> int:
     return min(ranks - 1, 1)
 
 
+def _by_blocks(ranks: int) -> int:
+    """Return the rounds of an all-to-all, one rank after the other, and an all-gather."""
+    return ranks - 1 + _at_once(ranks)
+
+
 _ROUNDS: Final[Mapping[str, Callable[[int], int]]] = {
     "dense": _around,
-    "fp16": _around,
-    "bf16": _around,
+    "fp16": _by_blocks,
+    "bf16": _by_blocks,
     "lowrank": lambda ranks: 2 * _around(ranks),  # Q waits for P
     "allgather": _at_once,
     "ring": _around,
@@ -164,10 +169,15 @@ def _dense(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
     return _cost("dense", work, dense_bytes(load.elements, ranks), ranks, link, rates.add * added)
 
 
+_NARROWED_AGAIN = 0.5  # of what encoding and decoding all values takes
+
+
 def _half(load: Load, ranks: int, link: Link, rates: WorkRates) -> Cost:
     whole = _dense(load, ranks, link, rates)
-    work, again = rates.narrow * load.elements, (ranks - 1) / ranks  # every hop of a sum rounds it again
-    between, work = whole.between_seconds + again * work, whole.work_seconds + work
+    work = rates.narrow * load.elements
+    # Each rank decodes all others' parts of its block, and encodes the sum: together what N values take.
+    between = whole.between_seconds + _NARROWED_AGAIN * _at_once(ranks) * work
+    work += whole.work_seconds
     return _cost("fp16", work, dense_bytes(load.elements, ranks, bytes_per_value=2), ranks, link, between)
 
 

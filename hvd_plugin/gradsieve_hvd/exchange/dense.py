@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol, runtime_checkable
@@ -10,12 +11,13 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from gradsieve.codec import ValueDtype, decode, encode_all, encode_refusal, sent_values
+from gradsieve.codec import Payload, ValueDtype, decode, encode_all, encode_refusal, sent_values
 from gradsieve.kernels.magnitude import all_finite
 from gradsieve_hvd.transport.base import (
     AllReducing,
     BeginningSums,
     Transport,
+    alltoall,
     begin_allgather,
     device_sums_for,
 )
@@ -25,7 +27,7 @@ from .blocks import equal_bounds
 from .phases import phase
 from .ring_rounds import allgather_blocks, reduce_scatter
 
-_AT_ONCE_HALVES = 2 * AT_ONCE_ELEMENTS  # as many bytes
+_AT_ONCE_HALVES = AT_ONCE_ELEMENTS // 2  # what they cost 4 ranks in bytes takes 100 Mbit/s a millisecond
 _SOLE = "bucket"  # of those that a transport carries at a time; an optimizer's know better
 
 FloatDtype = Literal["float32", "float16", "bfloat16"]
@@ -98,16 +100,22 @@ def begin_bucket_exchange(
 
 
 class DenseExchange:
-    """Reduce-scatter and all-gather around a ring: 2 (P - 1) / P N values sent, the least there can be.
+    """The sum of flat buckets for 2 (P - 1) / P N values sent by each rank, the least there can be.
 
-    1. Cut the bucket into P equal blocks.
-    2. For s = 0 to P - 2 rank i sends block i - s in the wire's type, receives block i - s - 1, and adds its
-       own values in fp32. It then has the sum of block i + 1, added up in the order of ranks from i + 2 on.
+    Fp32 values:
+
+    1. The transport sums where it can, on GPUs without leaving them where NCCL does. Else cut the bucket into
+       P equal blocks.
+    2. For s = 0 to P - 2 rank i sends block i - s, receives block i - s - 1, and adds its own values. It then
+       has the sum of block i + 1, added up in the order of ranks from i + 2 on.
     3. All blocks travel on around the ring, as they are.
 
-    Fp32 values go by the transport's own sum where it has one, on GPUs without leaving them where NCCL sums.
-    The others do not, as nobody would know what the sums inside have lost. Few of them every rank sends to
-    all others, which takes less time than the rounds of a ring, and rounds each value only once.
+    Values of two bytes, which no library may sum, as nobody would know what that has lost:
+
+    1. Every rank sends each other one its block. It adds up what it gets for its own in fp32, in the order of
+       ranks.
+    2. It sends the sum to all. So a value is rounded when it is sent and once in the sum, whatever P.
+    3. Few values every rank sends to all others instead: they take less time than a second round.
 
     Args:
         value_dtype: number format on the wire. In fp16 and bf16 what is too large becomes the largest finite
@@ -119,20 +127,24 @@ class DenseExchange:
 
     def begin(self, gradient: Tensor, transport: Transport, *, refuse: bool = False) -> Callable[[], Reduced]:
         """Send what can be sent without waiting, and return what does the rest; see `BucketExchange`."""
-        sums = device_sums_for(gradient, transport)
-        if self._value_dtype == "float32" and sums is not None:
+        if self._value_dtype != "float32":
+            gradient = gradient.detach().cpu()
+            if gradient.numel() <= _AT_ONCE_HALVES:
+                return self._begin_at_once(gradient, transport, refuse=refuse)
+            return partial(self._by_blocks, gradient, transport, refuse=refuse)
+        if (sums := device_sums_for(gradient, transport)) is not None:
             # Not looked at first, which would wait for the device: what is not finite shows in the sum.
             given = torch.full_like(gradient, torch.nan) if refuse else gradient.detach()
             finish = sums.begin(given, _SOLE)
             return lambda: _reduced(finish)
-        if self._value_dtype == "float32" and isinstance(transport, BeginningSums):
-            given = _given(gradient.detach().cpu(), refuse=refuse)
+        given = _given(gradient.detach().cpu(), refuse=refuse)
+        if isinstance(transport, BeginningSums):
             with phase("all-reduce"):
                 finish = transport.begin_allreduce(given)
             return lambda: _reduced(finish)
-        if self._value_dtype != "float32" and gradient.numel() <= _AT_ONCE_HALVES:
-            return self._begin_at_once(gradient.detach().cpu(), transport, refuse=refuse)
-        return partial(self._around_the_ring, gradient, transport, refuse=refuse)
+        if isinstance(transport, AllReducing):
+            return partial(_reduced, partial(transport.allreduce, given))
+        return partial(_around_the_ring, given, transport)
 
     def exchange(self, gradient: Tensor, transport: Transport, *, refuse: bool = False) -> Reduced:
         """Return the sum; see `BucketExchange`."""
@@ -141,57 +153,76 @@ class DenseExchange:
     def _begin_at_once(
         self, gradient: Tensor, transport: Transport, *, refuse: bool
     ) -> Callable[[], Reduced]:
-        refuse, elements = refuse or not all_finite(gradient), gradient.numel()
-        payload = encode_refusal(elements) if refuse else encode_all(gradient, self._value_dtype)
-        arriving = begin_allgather(transport, payload)
+        elements = gradient.numel()
+        arriving = begin_allgather(transport, self._payload(gradient, refuse=refuse))
         rejected = None if refuse else gradient - sent_values(gradient, self._value_dtype)
 
         def finish() -> Reduced:
             with phase("all-gather"):
-                every = [decode(message, elements) for message in arriving()]
-            if any(each.refused for each in every):
-                return refused_bucket(elements)
-            total = torch.zeros(elements, dtype=torch.float32, device="cpu")
-            for each in every:
-                total += each.values
-            return Reduced(total, rejected) if all_finite(total) else refused_bucket(elements)
+                total = _added_up([decode(message, elements) for message in arriving()])
+            return refused_bucket(elements) if total is None else Reduced(total, rejected)
 
         return finish
 
-    def _around_the_ring(self, gradient: Tensor, transport: Transport, *, refuse: bool) -> Reduced:
-        """Return the sum, each block added up in the order in which it travels."""
-        gradient = gradient.detach().cpu()
-        if self._value_dtype == "float32" and isinstance(transport, AllReducing):
-            return _reduced(partial(transport.allreduce, _given(gradient, refuse=refuse)))
+    def _by_blocks(self, gradient: Tensor, transport: Transport, *, refuse: bool) -> Reduced:
+        elements, rank = gradient.numel(), transport.rank
         refuse = refuse or not all_finite(gradient)
-        elements = gradient.numel()
         bounds = equal_bounds(elements, transport.size)
-        rejected = None if self._value_dtype == "float32" else torch.zeros_like(gradient)
+        sizes = [stop - start for start, stop in itertools.pairwise(bounds)]
+        blocks = gradient.split(sizes)
+        with phase("reduce-scatter"):
+            messages = alltoall(transport, [self._payload(block, refuse=refuse) for block in blocks])
+            added = _added_up([decode(message, sizes[rank]) for message in messages])
+        with phase("all-gather"):
+            own = torch.full_like(blocks[rank], torch.nan) if added is None else added
+            arriving = begin_allgather(transport, self._payload(own))
+            sums = [decode(each, size) for each, size in zip(arriving(), sizes, strict=True)]
+        if added is None or any(each.refused for each in sums):
+            return refused_bucket(elements)
+        rejected = gradient - sent_values(gradient, self._value_dtype)
+        rejected.split(sizes)[rank].add_(added - sent_values(added, self._value_dtype))
+        return Reduced(torch.cat([each.values for each in sums]), rejected)
 
-        def packed(number: int, values: Tensor | None) -> Tensor:
-            start, stop = bounds[number : number + 2]
-            if values is None or not all_finite(values):
-                return encode_refusal(stop - start)
-            if rejected is not None:
-                rejected[start:stop] = values - sent_values(values, self._value_dtype)
-            return encode_all(values, self._value_dtype)
+    def _payload(self, values: Tensor, *, refuse: bool = False) -> Tensor:
+        if refuse or not all_finite(values):
+            return encode_refusal(values.numel())
+        return encode_all(values, self._value_dtype)
 
-        def own(number: int) -> Tensor | None:
-            return None if refuse else gradient[bounds[number] : bounds[number + 1]]
 
-        def added(number: int, received: Tensor) -> Tensor:
-            block, mine = decode(received, bounds[number + 1] - bounds[number]), own(number)
-            return packed(number, None if block.refused or mine is None else block.values.add_(mine))
+def _added_up(payloads: Sequence[Payload]) -> Tensor | None:
+    """Return the sum in fp32, None if a rank refused or it is not finite."""
+    total = torch.zeros(payloads[0].elements, dtype=torch.float32, device="cpu")
+    for each in payloads:
+        if each.refused:
+            return None
+        total += each.values
+    return total if all_finite(total) else None
 
-        block, message = reduce_scatter(transport, packed(transport.rank, own(transport.rank)), added)
-        total = torch.empty(elements, dtype=torch.float32, device="cpu")
-        for number, each in enumerate(allgather_blocks(transport, block, message)):
-            start, stop = bounds[number : number + 2]
-            decoded = decode(each, stop - start)
-            if decoded.refused:
-                return refused_bucket(elements)
-            total[start:stop] = decoded.values
-        return Reduced(total, rejected)
+
+def _around_the_ring(given: Tensor, transport: Transport) -> Reduced:
+    elements = given.numel()
+    bounds = equal_bounds(elements, transport.size)
+
+    def own(number: int) -> Tensor:
+        return given[bounds[number] : bounds[number + 1]]
+
+    def packed(values: Tensor) -> Tensor:
+        return encode_all(values, "float32") if all_finite(values) else encode_refusal(values.numel())
+
+    def added(number: int, received: Tensor) -> Tensor:
+        mine = own(number)
+        block = decode(received, mine.numel())
+        return encode_refusal(mine.numel()) if block.refused else packed(block.values.add_(mine))
+
+    block, message = reduce_scatter(transport, packed(own(transport.rank)), added)
+    total = torch.empty(elements, dtype=torch.float32, device="cpu")
+    for number, each in enumerate(allgather_blocks(transport, block, message)):
+        start, stop = bounds[number : number + 2]
+        decoded = decode(each, stop - start)
+        if decoded.refused:
+            return refused_bucket(elements)
+        total[start:stop] = decoded.values
+    return Reduced(total)
 
 
 def _given(gradient: Tensor, *, refuse: bool) -> Tensor:

@@ -19,8 +19,9 @@ class WideExchange:
 
     def exchange(self, gradient: Tensor, transport: Transport, *, refuse: bool = False) -> Reduced:
         """Return the sum, added up in the order of ranks."""
-        # NaN is what a refusal looks like in a sum.
-        given = torch.full_like(gradient, torch.nan) if refuse else gradient.detach().cpu()
+        given = gradient.detach().cpu()
+        if refuse:  # NaN is what a refusal looks like in a sum
+            given = torch.full_like(given, torch.nan)
         total = torch.zeros_like(given)
         for message in allgather(transport, given.view(torch.uint8)):
             total += message.view(torch.float64)

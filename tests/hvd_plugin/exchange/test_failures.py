@@ -28,7 +28,7 @@ from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 pytestmark = pytest.mark.timeout(150)
 RANKS = 3
 ELEMENTS = 6000
-MANY = 20_000  # in two bytes each they travel around the ring
+FEW = 3000  # in two bytes each they travel at once
 SPARSE = {
     "allgather": AllgatherExchange,
     "ring": RingExchange,
@@ -38,7 +38,7 @@ SPARSE = {
 DENSE = {
     "dense": DenseExchange,
     "fp16": lambda: DenseExchange("float16"),
-    "fp16, many": lambda: DenseExchange("float16"),
+    "fp16, few": lambda: DenseExchange("float16"),
     "lowrank": lambda: LowRankExchange([(60, 100)], 2),
 }
 
@@ -79,7 +79,7 @@ def gradient(rank: int, elements: int = ELEMENTS) -> torch.Tensor:
 
 
 def whole(path: str, rank: int, more: int = 0) -> torch.Tensor:
-    return gradient(rank, (MANY if path.endswith("many") else ELEMENTS) + more)
+    return gradient(rank, (FEW if path.endswith("few") else ELEMENTS) + more)
 
 
 def residual(layer: SoleTensor) -> torch.Tensor:
@@ -89,7 +89,7 @@ def residual(layer: SoleTensor) -> torch.Tensor:
 def messages(sparse: bool) -> list[Any]:
     """Every message that a rank of three sends, by path; a scatter counts entries only the first time."""
     sent = {"allgather": 2, "ring": 4, "scatter": 4, "scatter, int4": 4}
-    sent = sent if sparse else {"dense": 4, "fp16": 2, "fp16, many": 4, "lowrank": 8}
+    sent = sent if sparse else {"dense": 4, "fp16": 4, "fp16, few": 2, "lowrank": 8}
     return [pytest.param(path, each, id=f"{path}, {each}") for path in sent for each in range(sent[path])]
 
 
