@@ -79,16 +79,18 @@ class CuttingProxy(ForwardingProxy):
     @contextmanager
     def running(self) -> Iterator[CuttingProxy]:
         """Serve, with the operator behind it; afterwards the operator runs without it."""
-        with self.serving():
-            self._operator.kill()
-            self._operator.start(self.kubeconfig)
-            try:
-                yield self
-            finally:
-                with self._lock:
-                    self.choose = lambda _: None
-                    self._operator.kill()
-        self._operator.start()
+        try:
+            with self.serving():
+                self._operator.kill()
+                self._operator.start(self.kubeconfig)
+                try:
+                    yield self
+                finally:
+                    with self._lock:
+                        self.choose = lambda _: None
+                        self._operator.kill()
+        finally:
+            self._operator.start()  # also for the tests after one that fails
 
     def quiet(self, seconds: float) -> bool:
         """Whether nothing was written for so long."""
