@@ -30,7 +30,8 @@ _WORTH_CHANGING = 1.3  # times as long, or as short
 class HorovodPace:
     """Has Horovod's background thread look for work as often as the link allows.
 
-    1. Take the best rate at which a bucket has travelled in 20 rounds: in others a rank was waited for.
+    1. Take the second best rate at which a bucket has travelled in 20 rounds: in most a rank was waited for,
+       and after a pause one may fit into a shaper's burst.
     2. Looks may take a hundredth of that; the time between two is between 1 ms, Horovod's own, and 20 ms, and
        at most a fiftieth of a step, so that what a program sends through Horovod hardly makes steps longer.
     3. Ranks look together, so that the one with the slowest link decides.
@@ -63,7 +64,7 @@ class HorovodPace:
             self._rates.append(max(rates))
         if len(self._rates) == _ROUNDS == len(self._ended):
             step = min(after - before for before, after in itertools.pairwise(self._ended))
-            self._follow(max(self._rates), step)
+            self._follow(sorted(self._rates)[-2], step)
 
     def _follow(self, rate: float, step: float) -> None:
         ranks = self._connection.transport

@@ -58,6 +58,9 @@ def test_it_follows_the_link_and_leaves_horovod_as_it_was_in_the_end(told):
     assert told == [pytest.approx(16)]
     for mbit in (9, 1, 11, 10) * 20:  # a rank is waited for now and then, or most of the time
         pace.end_round([travelled(mbit)])
+    pace.end_round([travelled(400)])  # a burst
+    for _ in range(30):
+        pace.end_round([travelled(10)])
     assert len(told) == 1
     for _ in range(40):
         pace.end_round([travelled(1000)])
