@@ -71,16 +71,24 @@ def test_a_shaped_link_carries_its_rate_and_no_more_until_the_limit_is_lifted(cl
     cluster.retry(lambda: fetch_seconds(cluster, namespace, pods) < at_rate / 2)
 
 
+def burn_seconds(cluster, namespace):
+    return float(cluster.execute(namespace, "idle", "python3", "-c", BURN))
+
+
 def test_pods_of_a_throttled_node_get_the_share_of_a_processor_and_no_more(cluster, namespace, pods):
     node = cluster.nodes[1]
+    before = node.seconds_throttled()
     node.throttle_cpu(0.1)
     try:
-        throttled = float(cluster.execute(namespace, "idle", "python3", "-c", BURN))
+        throttled = burn_seconds(cluster, namespace)
     finally:
         node.throttle_cpu(None)
-    free = float(cluster.execute(namespace, "idle", "python3", "-c", BURN))
+    lifted = node.seconds_throttled()
     assert throttled < 0.45  # a tenth of three seconds, and the start of Python
-    assert free > 2 * throttled
+    assert lifted - before > 1.5
+    # What else runs on the machine leaves pods now and then hardly more than the limit did.
+    cluster.retry(lambda: burn_seconds(cluster, namespace) > 2 * throttled)
+    assert node.seconds_throttled() == lifted
 
 
 def test_a_pod_with_a_cpu_limit_starts_on_a_throttled_node(cluster, namespace):

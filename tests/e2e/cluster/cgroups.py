@@ -73,6 +73,13 @@ def limit_cpu(path: str, cores: float | None) -> None:
         (hierarchies()["cpu"] / path / "cpu.cfs_quota_us").write_text(quota)
 
 
+def seconds_throttled(path: str) -> float:
+    """Return how long processors were kept from cgroup `path` by its own limit, since it was created."""
+    mount, field, unit = ("", "throttled_usec", 1e6) if is_version_2() else ("cpu", "throttled_time", 1e9)
+    lines = (hierarchies()[mount] / path / "cpu.stat").read_text().splitlines()
+    return int(dict(line.split() for line in lines)[field]) / unit
+
+
 def weigh(path: str, times: int) -> None:
     """Give cgroup `path` that many times the weight of a process where processors are short; 1 is usual."""
     if is_version_2():

@@ -46,6 +46,10 @@ class ExternalNode:
         """Skip the test."""
         skip("throttling a node")
 
+    def seconds_throttled(self) -> float:
+        """Skip the test."""
+        skip("throttling a node")
+
     def stop_kubelet(self) -> None:
         """Skip the test."""
         skip("stopping a kubelet")

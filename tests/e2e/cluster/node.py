@@ -126,6 +126,10 @@ class Node:
         """Let all pods of the node together use no more than `cores` processors' time; None lifts it."""
         cgroups.limit_cpu(self._files.cgroup, cores)
 
+    def seconds_throttled(self) -> float:
+        """Return for how long, since its start, the limit of `throttle_cpu` has held its pods back."""
+        return cgroups.seconds_throttled(self._files.cgroup)
+
     def limit_containers(self, uid: str, cores: float | None) -> None:
         """Let each container of one of its pods use no more than `cores`, as the kubelet does for limits.cpu.
 
