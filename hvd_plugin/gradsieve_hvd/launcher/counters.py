@@ -12,8 +12,11 @@ from gradsieve.errors import LaunchError
 INTERFACE_VARIABLE = "GRADSIEVE_LINK_INTERFACE"
 RATE_VARIABLE = "GRADSIEVE_LINK_RATE"
 
-# Not /sys/class/net: it shows the network of whoever mounted it.
-_COUNTERS = Path("/proc/self/net/dev")
+MTU = 1500  # bytes, of a packet of IP on an emulated link
+# Not /sys/class/net: it shows the network of whoever mounted it. Not /proc/self: threads may differ.
+_NETWORK = Path("/proc/thread-self/net")
+_HEADERS = 14 + 20 + 32  # bytes: Ethernet, IP, TCP with timestamps
+_ARRIVED = ("InNoECTPkts", "InECT0Pkts", "InECT1Pkts", "InCEPkts")
 
 
 class Traffic(NamedTuple):
@@ -42,23 +45,64 @@ def interface_bytes(interface: str | None = None) -> Traffic:
     """Bytes that ``interface`` has sent and received since it came up.
 
     Args:
-        interface: its name; by default this rank's end of its emulated link. On ``lo``, every byte counts as
-            both sent and received, and for all processes of the machine together.
+        interface: its name; by default this rank's end of its emulated link, see `link_bytes`. Of others what
+            the kernel counts. On ``lo``, every byte counts as both sent and received, and for all processes
+            of the machine together.
 
     Raises:
         LaunchError: there is no emulated link, or no interface of that name.
     """
-    name = interface or os.environ.get(INTERFACE_VARIABLE, "")
+    if interface:
+        counted = _counted(interface)
+        return Traffic(counted.sent_bytes, counted.received_bytes)
+    name = os.environ.get(INTERFACE_VARIABLE, "")
     if not name:
         raise LaunchError(
             "no emulated link here: start with `gradsieve run --link RATE`, or name an interface"
         )
-    for line in _COUNTERS.read_text().splitlines():
+    return link_bytes(name)
+
+
+def link_bytes(interface: str) -> Traffic:
+    """Bytes that went over an emulated link, as a network card would have sent them.
+
+    TCP hands over pieces of several packets, of which the interface counts the headers once (segmentation
+    offload). The stack counts packets, those on ``lo`` among them: what it has more than the interfaces are
+    packets that had no headers of their own.
+
+    Raises:
+        LaunchError: there is no interface of that name.
+    """
+    link, within = _counted(interface), _counted("lo")
+    handed_on, stack = _statistics("snmp", "Tcp")["OutSegs"], _statistics("netstat", "IpExt")
+    sent = handed_on - link.sent_packets - within.sent_packets
+    received = sum(stack[name] for name in _ARRIVED) - link.received_packets - within.received_packets
+    return Traffic(
+        link.sent_bytes + max(sent, 0) * _HEADERS, link.received_bytes + max(received, 0) * _HEADERS
+    )
+
+
+class _Counted(NamedTuple):
+    received_bytes: int
+    received_packets: int
+    sent_bytes: int
+    sent_packets: int
+
+
+def _counted(interface: str) -> _Counted:
+    for line in (_NETWORK / "dev").read_text().splitlines():
         label, _, fields = line.partition(":")
-        if label.strip() == name:
-            columns = fields.split()
-            return Traffic(sent=int(columns[8]), received=int(columns[0]))
-    raise LaunchError(f"interface {name!r} does not exist here ({_COUNTERS})")
+        if label.strip() == interface:
+            columns = [int(field) for field in fields.split()]
+            return _Counted(*columns[0:2], *columns[8:10])
+    raise LaunchError(f"interface {interface!r} does not exist here ({_NETWORK / 'dev'})")
+
+
+def _statistics(file: str, protocol: str) -> dict[str, int]:
+    """Return the stack's counters by name: a line of names stands above a line of numbers in such a file."""
+    rows = [line.split() for line in (_NETWORK / file).read_text().splitlines()]
+    names, numbers = (row[1:] for row in rows if row[0] == f"{protocol}:")
+    return dict(zip(names, map(int, numbers), strict=True))
 
 
 def idle_traffic(seconds: float = 2.0, interface: str | None = None) -> Traffic:

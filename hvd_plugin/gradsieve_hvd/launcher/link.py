@@ -31,8 +31,11 @@ from gradsieve_hvd.launcher.addresses import (
     host_address,
     host_name,
 )
+from gradsieve_hvd.launcher.counters import MTU, link_bytes
 
 _BURST_SECONDS = 0.002
+_PIECE_SECONDS = 0.001
+_MOST_SEGMENTS = 44  # 64 KiB, all that TCP ever hands over at once
 _SMALLEST_BURST = 16 * 1024
 _QUEUE_SECONDS = 0.05
 # A few segmentation-offload packets per connection: with less, they lose their tails at once.
@@ -43,9 +46,20 @@ def burst(rate: int) -> int:
     """Bytes that may leave a link of ``rate`` bits per second back to back.
 
     Two milliseconds' worth covers the timer's lateness on a busy machine; more would let whole small messages
-    through at memory speed. Below 16 KiB, tbf would have to cut almost every segmentation-offload packet.
+    through at memory speed. What TCP hands over at once must fit, or tbf cuts it; see `most_segments`.
     """
     return max(_SMALLEST_BURST, round(rate / 8 * _BURST_SECONDS))
+
+
+def most_segments(rate: int) -> int:
+    """Packets' worth that TCP may hand to a link of ``rate`` bits per second as one.
+
+    A network card cuts large pieces into packets by itself. What TCP hands over is limited here to what the
+    link carries in a millisecond, half a burst: tbf cuts what exceeds a burst, and then every packet takes a
+    timer's interrupt and the passage through bridge and both stacks from the ranks' cores. A message that is
+    behind such a piece waits a millisecond at most.
+    """
+    return max(1, min(round(rate / 8 * _PIECE_SECONDS / MTU), _MOST_SEGMENTS))
 
 
 class EmulatedLink:
@@ -87,12 +101,12 @@ class EmulatedLink:
         return {host_name(rank): f"/proc/{os.getpid()}/fd/{host}" for rank, host in enumerate(self._hosts)}
 
     def bytes_sent(self) -> list[int]:
-        """Bytes that each host's interface has sent so far, by rank; counted at the hub's end of its link."""
-        with IPRoute() as hub:
-            sent = {}
-            for link in hub.get_links():
-                sent[link.get_attr("IFLA_IFNAME")] = int(link.get_attr("IFLA_STATS64")["rx_bytes"])
-        return [sent[f"p{rank}"] for rank in range(len(self._hosts))]
+        """Bytes that each host's interface has sent so far, by rank."""
+        return [self._sent(rank) for rank in range(len(self._hosts))]
+
+    def _sent(self, rank: int) -> int:
+        with self._inside(rank):
+            return round(link_bytes(INTERFACE).sent)
 
     def _add_host(self, hub: IPRoute, rank: int, rate: int | None) -> None:
         linux.unshare(linux.CLONE_NEWNET)
@@ -132,6 +146,8 @@ def _set_up_host(host: IPRoute, rank: int, rate: int | None) -> None:
     index = host.link_lookup(ifname=INTERFACE)[0]
     host.addr("add", index=index, address=host_address(rank), prefixlen=PREFIX_LENGTH)
     host.link("set", index=index, state="up")
+    if rate is not None:
+        host.link("set", index=index, gso_max_segs=most_segments(rate))
     _shape(host, index, rate)
 
 
