@@ -83,6 +83,8 @@ class SparseGradient:
 
     def split(self, sizes: Sequence[int]) -> list[SparseGradient]:
         """Return the entries of consecutive tensors of so many elements each."""
+        if not self.count:
+            return [SparseGradient(size, self.indices, self.values) for size in sizes]
         starts = list(itertools.accumulate(sizes, initial=0))
         bounds = torch.searchsorted(self.indices, torch.tensor(starts, device=self.indices.device)).tolist()
         return [

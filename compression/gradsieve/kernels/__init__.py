@@ -35,7 +35,8 @@ def add_entries(total: Tensor, indices: Tensor, values: Tensor, alpha: float = 1
     one device. Product and sum are rounded separately.
     """
     if total.is_cpu and total.is_contiguous():
-        numba_kernels.add_at(total.numpy(), indices.numpy(), values.numpy(), alpha)
+        entries = indices.contiguous().numpy(), values.contiguous().numpy()
+        numba_kernels.add_at(total.numpy(), *entries, alpha)
     else:
         total.index_add_(0, indices, values, alpha=alpha)
 

@@ -137,8 +137,9 @@ class TensorReduction:
         state.held = state.frozen and not bool(reduced.any())
         velocity = None if state.held else state.velocity
         if velocity is not None and all_finite(reduced):
-            reduced = velocity.advance(reduced, 1.0 / state.scale).mul(state.scale).view(gradient.shape)
+            reduced = velocity.advance(reduced, 1.0 / state.scale).view(gradient.shape)
             velocity.update()
+            reduced = reduced if state.scale == 1.0 else reduced.mul(state.scale)
         if reduced is not gradient:
             gradient.copy_(reduced)
         if self._reducer.settings.nonfinite == "raise":

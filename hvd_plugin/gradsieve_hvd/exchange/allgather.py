@@ -38,7 +38,7 @@ class AllgatherExchange:
     ) -> Callable[[], Exchanged]:
         """Send the gradient, and return what decodes the others' as they arrive; see `exchange`."""
         gradient, elements = gradient.cpu(), gradient.elements
-        if refuse or not gradient.finite:
+        if refused := refuse or not gradient.finite:
             message, rejected = refused_block(elements), SparseGradient.nothing(elements)
         else:
             message, rejected = self._coder.encode(gradient)
@@ -46,7 +46,8 @@ class AllgatherExchange:
             arriving = begin_allgather(transport, message)
 
         def finish() -> Exchanged:
-            own = read(message, elements)  # while the others' travel, on every rank
+            # What its receivers see, read while the others' travel; the same where nothing was rounded.
+            own = read(message, elements) if refused or rejected.count else gradient
             with phase("all-gather"):
                 blocks = [
                     own if source == transport.rank else read(each, elements)

@@ -21,13 +21,13 @@ from gradsieve_hvd.transport.base import (
     begin_allgather,
     device_sums_for,
 )
-from gradsieve_hvd.transport.ring_sum import AT_ONCE_ELEMENTS
+from gradsieve_hvd.transport.sums import AT_ONCE_ELEMENTS
 
 from .blocks import equal_bounds
 from .phases import phase
 from .ring_rounds import allgather_blocks, reduce_scatter
 
-_AT_ONCE_HALVES = AT_ONCE_ELEMENTS // 2  # what they cost 4 ranks in bytes takes 100 Mbit/s a millisecond
+_AT_ONCE_HALVES = 2 * AT_ONCE_ELEMENTS  # what they cost 4 ranks in bytes takes 100 Mbit/s a millisecond
 _SOLE = "bucket"  # of those that a transport carries at a time; an optimizer's know better
 
 FloatDtype = Literal["float32", "float16", "bfloat16"]

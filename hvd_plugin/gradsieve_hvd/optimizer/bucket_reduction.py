@@ -142,11 +142,10 @@ class BucketReduction:
 
     def _finish_dense(self, bucket: DenseBucket, result: Reduced) -> None:
         ranks = self._reducer.messages.size if self._reducer.averages else 1
-        for name, total in bucket.split(result):
+        for name, part in bucket.split(result, ranks / self._predivide):
             state, gradient = self._reducer.states[name], self._put[name]
             self._in_flight.end(state)
-            mean = total.div_(ranks / self._predivide)
-            mean = mean.to(gradient.device, gradient.dtype).view(gradient.shape)
+            mean = part.to(gradient.device, gradient.dtype).view(gradient.shape)
             self._tensors.end_dense(state, mean, gradient)
 
     def _finish_factored(self, bucket: FactoredBucket, result: Reduced) -> None:

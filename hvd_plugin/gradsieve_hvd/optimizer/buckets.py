@@ -42,7 +42,7 @@ def cut_into_buckets(
     buckets: list[tuple[str, ...]] = []
     names: list[str] = []
     elements = 0
-    for together in _in_groups(sizes, group_of or {}):
+    for together in in_groups(sizes, group_of or {}):
         names += together
         elements += sum(sizes[name] for name in together)
         if elements >= limit:
@@ -51,8 +51,8 @@ def cut_into_buckets(
     return [*buckets, tuple(names)] if names else buckets
 
 
-def _in_groups(names: Iterable[str], group_of: Mapping[str, int]) -> list[list[str]]:
-    """Return the names in their order, those of a group together in the place of its last one."""
+def in_groups(names: Iterable[str], group_of: Mapping[str, int]) -> list[list[str]]:
+    """Return names in their order, those of a group together in the place of its last one."""
     members: dict[int | str, list[str]] = {}
     for name in names:
         group = group_of.get(name, name)
@@ -257,8 +257,8 @@ class DenseBucket:
 
         return begin
 
-    def split(self, reduced: Reduced) -> list[tuple[str, Tensor]]:
-        """Return each tensor's part of the total, a view; NaN if a rank refused."""
+    def split(self, reduced: Reduced, divisor: float) -> list[tuple[str, Tensor]]:
+        """Return each tensor's part of the total over ``divisor``, a view; NaN if a rank refused."""
         elements = sum(self.sizes.values())
         if self.counts:
             self.absent = None if reduced.refused else round(float(reduced.total[elements]))
@@ -266,7 +266,7 @@ class DenseBucket:
             self.trailer.read(None if reduced.refused else reduced.total[elements + int(self.counts) :])
         if reduced.refused:
             reduced.total.fill_(torch.nan)
-        totals = reduced.total[:elements].split(list(self.sizes.values()))
+        totals = reduced.total[:elements].div_(divisor).split(list(self.sizes.values()))
         return list(zip(self.sizes, totals, strict=True))
 
     def discard(self) -> None:

@@ -18,7 +18,7 @@ from gradsieve_hvd.transport.base import (
     Transport,
     begin_allgather,
 )
-from gradsieve_hvd.transport.ring_sum import AT_ONCE_ELEMENTS
+from gradsieve_hvd.transport.sums import rounds_of_sum
 
 
 class CountedTransport:
@@ -33,8 +33,8 @@ class CountedTransport:
     sent_bytes, received_bytes: so far, messages to itself apart. By the clock, sent_at: when the first
     message left; heard: when this rank found the last one that has come; until then, both when this was
     made. waited_seconds: for messages, so far; the rest between both moments this rank did something else.
-    posted: whether a message has left without being waited for. at_once: whether a dense sum was, without
-    rounds. device_sums: see `SummingOnDevices`.
+    posted: whether a message has left without being waited for. sum_rounds: how many messages of a dense sum
+    wait for one another; None if that is for the path to say. device_sums: see `SummingOnDevices`.
     """
 
     def __init__(
@@ -45,7 +45,8 @@ class CountedTransport:
         self.sent_bytes = self.received_bytes = 0
         self.waited_seconds = 0.0
         self.sent_at = self.heard = clock()
-        self._sent = self.posted = self.at_once = False
+        self._sent = self.posted = False
+        self.sum_rounds: int | None = None
         sums = inner.device_sums if isinstance(inner, SummingOnDevices) else None
         self.device_sums = None if sums is None else _CountedDeviceSums(self, sums, name)
 
@@ -91,8 +92,8 @@ class CountedTransport:
         self.waited_seconds += self.heard - began
 
     def count_sum(self, values: Tensor) -> None:
-        """Count what was sent for the sum of all ranks' ``values``: to all others, or around a ring."""
-        times = 1 if self.at_once else 2 / self.size
+        """Count what was sent for the sum of all ranks' ``values``: at once, or in parts."""
+        times = 1 if self.sum_rounds == 1 else 2 / self.size
         size = round(times * values.numel() * values.element_size() * (self.size - 1))
         self.sent_bytes += size
         self.received_bytes += size
@@ -123,7 +124,7 @@ class CountedBeginningSums(CountedTransport):
     def begin_allreduce(self, values: Tensor, channel: int = 0) -> Callable[[], Tensor]:  # noqa: ARG002 - has its own
         """See `BeginningSums`."""
         self.sends()
-        self.posted, self.at_once = True, values.numel() <= AT_ONCE_ELEMENTS
+        self.posted, self.sum_rounds = True, rounds_of_sum(values.numel(), self.size)
         finish = self._summing.begin_allreduce(values, self._channel)
 
         def counted() -> Tensor:

@@ -50,8 +50,8 @@ def timings(round_of: Iterable[Travelled], began: float) -> Iterator[Timing]:
             handing_over = max(each.submitted - began - ready[rank], 0.0)
             begun = {other: max(seconds + handing_over, begins) for other, seconds in ready.items()}
             begun[rank] = begins
-            path = "allgather" if transport.at_once else each.path
-            seconds, rounds = heard - begins, rounds_of(path, transport.size)
+            seconds = heard - begins
+            rounds = transport.sum_rounds or rounds_of(each.path, transport.size)
             waited = transport.waited_seconds
             if transport.posted:
                 yield Timing(rank, transport.sent_bytes, seconds, rounds, begun, waited, queued=sent < before)

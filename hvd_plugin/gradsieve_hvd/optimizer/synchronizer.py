@@ -174,16 +174,19 @@ class Synchronizer:
     def gradient_ready(self, name: str) -> None:
         """The last of a step's backward passes has accumulated a gradient.
 
+        It is put into its bucket when all of the bucket are there, one after another: between two operations
+        of backward, each of them would find the processor's caches cold.
+
         Raises:
-            ConfigurationError: it is sparse.
+            ConfigurationError: it, or another of its bucket, is sparse.
             RankMismatch: in the first round: the ranks' settings differ.
         """
         self._begin_round()
-        self._plan.note_ready(name)
-        if not isinstance(self.reducer.clipping, HeldClipping):
-            self._put(name)
-            if self._plan.fills(name):
-                self._launches.launch_full()
+        complete = self._plan.ready(name)
+        if complete and not isinstance(self.reducer.clipping, HeldClipping):
+            for each in complete:
+                self._put(each)
+            self._launches.launch_full()
 
     def _put(self, name: str) -> None:
         began = time.monotonic()

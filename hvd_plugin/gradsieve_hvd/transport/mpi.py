@@ -13,7 +13,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -24,8 +23,9 @@ from gradsieve.errors import ConfigurationError, ExchangeError
 
 from .base import Arriving, DeviceSums
 from .mpi_mail import MpiMail
-from .ring_sum import AT_ONCE_ELEMENTS, RingSum, Wait
+from .peers import Wait
 from .running_clock import RUNNING
+from .sums import begin_sum
 
 _TAG = 1
 _FIRST_CHANNEL, _CHANNELS = 2, 1 << 14  # tags of allgathers; MPI has 2^15 at least
@@ -127,11 +127,8 @@ class MpiTransport:
         """
         if self.size == 1:
             return values.clone
-        if values.numel() <= AT_ONCE_ELEMENTS:
-            message = values.contiguous().view(torch.uint8)
-            return partial(self._sum_at_once, self.begin_allgather(message, channel), message.numel())
-        neighbours = _Neighbours(self, _FIRST_CHANNEL + channel % _CHANNELS)
-        return RingSum(values, self.rank, self.size, neighbours).finish
+        peers = _Peers(self, _FIRST_CHANNEL + channel % _CHANNELS)
+        return begin_sum(values, self.rank, self.size, peers)
 
     def open_mail(self) -> MpiMail:
         """See `gradsieve_hvd.transport.mail.Mailing`."""
@@ -170,13 +167,6 @@ class MpiTransport:
             except MPI.Exception as error:
                 self._over = f"rank {self.rank}: MPI failed: {what}"
                 raise ExchangeError(f"{self._over}: {error}") from error
-
-    def _sum_at_once(self, arriving: Arriving, length: int) -> Tensor:
-        total = torch.zeros(length // 4, dtype=torch.float32, device="cpu")
-        for source, message in enumerate(arriving()):
-            self._require_length(message.numel(), length, source)
-            total += message.view(torch.float32)
-        return total
 
     def _require_length(self, length: int, expected: int, source: int) -> None:
         if length != expected:
@@ -252,20 +242,18 @@ class MpiTransport:
             raise ExchangeError(self._over)
 
 
-class _Neighbours:
-    """Of a ring of all ranks; see `gradsieve_hvd.transport.ring_sum.Neighbours`."""
+class _Peers:
+    """See `gradsieve_hvd.transport.peers.Peers`."""
 
     def __init__(self, transport: MpiTransport, tag: int) -> None:
         self._transport, self._tag = transport, tag
-        self._next = (transport.rank + 1) % transport.size
-        self._before = (transport.rank - 1) % transport.size
 
-    def send(self, values: Tensor) -> Wait:
-        sending = self._transport.begin_send(values.view(torch.uint8), self._next, self._tag)
-        return lambda: self._transport.finish_send(sending, self._next)
+    def send(self, values: Tensor, to: int) -> Wait:
+        sending = self._transport.begin_send(values.view(torch.uint8), to, self._tag)
+        return lambda: self._transport.finish_send(sending, to)
 
-    def receive(self, into: Tensor) -> Wait:
-        return self._transport.begin_receive(into.view(torch.uint8), self._before, self._tag)
+    def receive(self, into: Tensor, source: int) -> Wait:
+        return self._transport.begin_receive(into.view(torch.uint8), source, self._tag)
 
 
 def _mpi_ends(_comm: MPI.Comm, _keyval: int, transport: weakref.ref[MpiTransport]) -> None:

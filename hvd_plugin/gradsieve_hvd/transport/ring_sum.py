@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
-_SEGMENT_ELEMENTS = 96 * 1024
+from .peers import Peers, Wait
+
+SEGMENT_ELEMENTS = 96 * 1024
 """Of 384 kB: at 100 Mbit/s a sum of 24 MB over four ranks took 3.17 s, in one segment per block 3.39 s."""
-
-AT_ONCE_ELEMENTS = 8 * 1024
-"""Up to so many every rank sends to all others: the 32 kB take less time than the rounds of a ring."""
-
-Wait = Callable[[], None]
-
-
-class Neighbours(Protocol):
-    """Messages to the next rank of a ring and from the one before, which arrive in the order of sending."""
-
-    def send(self, values: Tensor) -> Wait:
-        """Begin to send (fp32 [N], CPU); what is returned waits until its memory may be written again."""
-        ...
-
-    def receive(self, into: Tensor) -> Wait:
-        """Begin to receive into ``into`` (fp32 [N], CPU); what is returned waits until it is there."""
-        ...
 
 
 class RingSum:
@@ -41,18 +23,18 @@ class RingSum:
     Every block is added up once and handed on as it is, so that all ranks have the same bits.
 
     Args:
-        values: fp32 [N] on the CPU, not mutated; as many on each rank.
-        rank, size: this rank's place in the ring, and how many there are (2 or more).
-        neighbours: of this sum alone.
+        values: fp32 [N] on the CPU; not mutated.
+        rank, size, peers: see `gradsieve_hvd.transport.sums.begin_sum`.
 
     Raises:
-        ExchangeError: as ``neighbours``.
+        ExchangeError: as ``peers``.
     """
 
-    def __init__(self, values: Tensor, rank: int, size: int, neighbours: Neighbours) -> None:
+    def __init__(self, values: Tensor, rank: int, size: int, peers: Peers) -> None:
         self._total = values.clone(memory_format=torch.contiguous_format)
-        self._rank, self._size, self._neighbours = rank, size, neighbours
-        segments = -(-values.numel() // (size * _SEGMENT_ELEMENTS)) or 1
+        self._rank, self._size, self._peers = rank, size, peers
+        self._next, self._before = (rank + 1) % size, (rank - 1) % size
+        segments = -(-values.numel() // (size * SEGMENT_ELEMENTS)) or 1
         self._blocks = [block.tensor_split(segments) for block in self._total.tensor_split(size)]
         self._spare = [torch.empty_like(segment) for segment in self._blocks[0]]  # none is longer
         self._sending: dict[tuple[int, int], Wait] = {}
@@ -64,7 +46,7 @@ class RingSum:
         """Return the sum (fp32 [N]); to be called once.
 
         Raises:
-            ExchangeError: as ``neighbours``.
+            ExchangeError: as ``peers``.
         """
         rounds = 2 * (self._size - 1)
         for number in range(rounds):
@@ -85,12 +67,12 @@ class RingSum:
 
     def _send(self, number: int, each: int) -> None:
         block = self._block(number)
-        self._sending[block, each] = self._neighbours.send(self._blocks[block][each])
+        self._sending[block, each] = self._peers.send(self._blocks[block][each], self._next)
 
     def _receive(self, number: int, each: int) -> Wait:
         block = self._block(number + 1)
         segment = self._blocks[block][each]
         if number < self._size - 1:
-            return self._neighbours.receive(self._spare[each][: segment.numel()])
+            return self._peers.receive(self._spare[each][: segment.numel()], self._before)
         self._sending.pop((block, each))()  # its memory is written now
-        return self._neighbours.receive(segment)
+        return self._peers.receive(segment, self._before)

@@ -24,7 +24,7 @@ from gradsieve_hvd.exchange import (
 from gradsieve_hvd.transport.base import AllReducing, BeginningSums, Transport, begin_allgather
 from gradsieve_hvd.transport.choose import choose_transport
 from gradsieve_hvd.transport.horovod_allgather import HorovodMessages
-from gradsieve_hvd.transport.ring_sum import AT_ONCE_ELEMENTS
+from gradsieve_hvd.transport.sums import AT_ONCE_ELEMENTS
 from gradsieve_hvd.transport.threads import run_ranks
 
 ELEMENTS = 20_000
@@ -56,7 +56,7 @@ def assert_as_over_threads(transport: Transport) -> None:
 
 
 def assert_sums_go_side_by_side(transport: Any) -> None:
-    sizes = (0, 1, 7, AT_ONCE_ELEMENTS, AT_ONCE_ELEMENTS + 1, 300_001, 1_000_000)
+    sizes = (0, 1, 7, AT_ONCE_ELEMENTS, AT_ONCE_ELEMENTS + 1, 23_169, 300_001, 1_000_000)
 
     def given(channel: int, rank: int) -> torch.Tensor:
         noise = torch.Generator().manual_seed(31 * channel + rank)
