@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gradsieve_hvd.transport.base import Arriving, Transport, begin_allgather
+from gradsieve_hvd.transport.base import Arriving, Transport, begin_allgather, begin_alltoall
 from gradsieve_hvd.transport.threads import ThreadTransport
 
 _STAMP_BYTES = 8
@@ -53,6 +53,16 @@ class TimedTransport:
 
         return taken
 
+    def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:
+        stamped = [each if to == self.rank else self._stamped(each) for to, each in enumerate(messages)]
+        arriving = self._inner.begin_alltoall(stamped, channel)
+
+        def taken() -> Iterator[Tensor]:
+            for source, each in enumerate(arriving()):
+                yield each if source == self.rank else self._taken(each)
+
+        return taken
+
     def _sent(self, message: Tensor) -> float:
         """Return when a message arrives that is sent now."""
         self._free = max(self._free, self.now) + message.numel() / self._link.rate
@@ -85,8 +95,12 @@ class Busy:
         return received
 
     def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:
-        arriving = begin_allgather(self._inner, message, channel)
+        return self._used(begin_allgather(self._inner, message, channel))
 
+    def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:
+        return self._used(begin_alltoall(self._inner, messages, channel))
+
+    def _used(self, arriving: Arriving) -> Arriving:
         def used() -> Iterator[Tensor]:
             self._timed.now += self._seconds  # with its own
             for source, each in enumerate(arriving()):

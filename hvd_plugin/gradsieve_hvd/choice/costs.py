@@ -148,8 +148,8 @@ def _at_once(ranks: int) -> int:
 
 
 def _by_blocks(ranks: int) -> int:
-    """Return the rounds of an all-to-all, one rank after the other, and an all-gather."""
-    return ranks - 1 + _at_once(ranks)
+    """Return the rounds of an all-to-all and an all-gather."""
+    return 2 * _at_once(ranks)
 
 
 _ROUNDS: Final[Mapping[str, Callable[[int], int]]] = {
@@ -159,8 +159,7 @@ _ROUNDS: Final[Mapping[str, Callable[[int], int]]] = {
     "lowrank": lambda ranks: 2 * _around(ranks),  # Q waits for P
     "allgather": _at_once,
     "ring": _around,
-    # Where entries lie is counted first; then an all-to-all in rounds, and an all-gather.
-    "scatter": lambda ranks: ranks - 1 + 2 * _at_once(ranks),
+    "scatter": _by_blocks,  # one of many exchanges counts first where entries lie
 }
 
 

@@ -15,12 +15,15 @@ from gradsieve.codec import Payload, ValueDtype, decode, encode_all, encode_refu
 from gradsieve.kernels.magnitude import all_finite
 from gradsieve_hvd.transport.base import (
     AllReducing,
+    Arriving,
     BeginningSums,
     Transport,
-    alltoall,
     begin_allgather,
+    begin_alltoall,
     device_sums_for,
+    posts_blocks,
 )
+from gradsieve_hvd.transport.rest import Rest, following
 from gradsieve_hvd.transport.sums import AT_ONCE_ELEMENTS
 
 from .blocks import equal_bounds
@@ -131,7 +134,7 @@ class DenseExchange:
             gradient = gradient.detach().cpu()
             if gradient.numel() <= _AT_ONCE_HALVES:
                 return self._begin_at_once(gradient, transport, refuse=refuse)
-            return partial(self._by_blocks, gradient, transport, refuse=refuse)
+            return self._begin_by_blocks(gradient, transport, refuse=refuse)
         if (sums := device_sums_for(gradient, transport)) is not None:
             # Not looked at first, which would wait for the device: what is not finite shows in the sum.
             given = torch.full_like(gradient, torch.nan) if refuse else gradient.detach()
@@ -141,7 +144,7 @@ class DenseExchange:
         if isinstance(transport, BeginningSums):
             with phase("all-reduce"):
                 finish = transport.begin_allreduce(given)
-            return lambda: _reduced(finish)
+            return following(finish, lambda: _reduced(finish), partial(phase, "all-reduce"))
         if isinstance(transport, AllReducing):
             return partial(_reduced, partial(transport.allreduce, given))
         return partial(_around_the_ring, given, transport)
@@ -164,24 +167,36 @@ class DenseExchange:
 
         return finish
 
-    def _by_blocks(self, gradient: Tensor, transport: Transport, *, refuse: bool) -> Reduced:
+    def _begin_by_blocks(
+        self, gradient: Tensor, transport: Transport, *, refuse: bool
+    ) -> Callable[[], Reduced]:
         elements, rank = gradient.numel(), transport.rank
         refuse = refuse or not all_finite(gradient)
         bounds = equal_bounds(elements, transport.size)
         sizes = [stop - start for start, stop in itertools.pairwise(bounds)]
-        blocks = gradient.split(sizes)
+        blocks = [self._payload(block, refuse=refuse) for block in gradient.split(sizes)]
         with phase("reduce-scatter"):
-            messages = alltoall(transport, [self._payload(block, refuse=refuse) for block in blocks])
-            added = _added_up([decode(message, sizes[rank]) for message in messages])
-        with phase("all-gather"):
-            own = torch.full_like(blocks[rank], torch.nan) if added is None else added
-            arriving = begin_allgather(transport, self._payload(own))
-            sums = [decode(each, size) for each, size in zip(arriving(), sizes, strict=True)]
-        if added is None or any(each.refused for each in sums):
-            return refused_bucket(elements)
-        rejected = gradient - sent_values(gradient, self._value_dtype)
-        rejected.split(sizes)[rank].add_(added - sent_values(added, self._value_dtype))
-        return Reduced(torch.cat([each.values for each in sums]), rejected)
+            arriving = begin_alltoall(transport, blocks)
+        rejected = None if refuse else gradient - sent_values(gradient, self._value_dtype)
+
+        def add_up() -> tuple[Tensor | None, Arriving]:
+            with phase("reduce-scatter"):
+                added = _added_up([decode(message, sizes[rank]) for message in arriving()])
+            payload = encode_refusal(sizes[rank]) if added is None else self._payload(added)
+            with phase("all-gather"):
+                return added, begin_allgather(transport, payload)
+
+        def put_together(between: tuple[Tensor | None, Arriving]) -> Reduced:
+            added, messages = between
+            with phase("all-gather"):
+                sums = [decode(each, size) for each, size in zip(messages(), sizes, strict=True)]
+            if added is None or rejected is None or any(each.refused for each in sums):
+                return refused_bucket(elements)
+            rejected.split(sizes)[rank].add_(added - sent_values(added, self._value_dtype))
+            return Reduced(torch.cat([each.values for each in sums]), rejected)
+
+        rest = Rest(add_up, put_together)
+        return rest if posts_blocks(transport) else rest.__call__
 
     def _payload(self, values: Tensor, *, refuse: bool = False) -> Tensor:
         if refuse or not all_finite(values):

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import torch
 
 from gradsieve.codec import ValueDtype
 from gradsieve.sparse_gradient import SparseGradient
-from gradsieve_hvd.transport.base import Transport, allgather, alltoall
+from gradsieve_hvd.transport.base import (
+    Arriving,
+    Transport,
+    allgather,
+    begin_allgather,
+    begin_alltoall,
+    posts_blocks,
+)
+from gradsieve_hvd.transport.rest import Rest
 
 from .base import Coder, Exchanged, read, refused_block
 from .blocks import Bounds, balanced_bounds, equal_bounds, most_per_block, put_together
@@ -43,11 +52,29 @@ class ScatterExchange:
         self, gradient: SparseGradient, transport: Transport, most: int | None = None, *, refuse: bool = False
     ) -> Exchanged:
         """Return the sum, each block added up in the order of ranks; see `Exchange`."""
+        return self.begin(gradient, transport, most, refuse=refuse)()
+
+    def begin(
+        self, gradient: SparseGradient, transport: Transport, most: int | None = None, *, refuse: bool = False
+    ) -> Callable[[], Exchanged]:
+        """Send all blocks, unless entries are to be counted first, and return what does the rest."""
         gradient = gradient.cpu()
-        bounds = self._next_bounds(gradient, transport)
+        refuse = refuse or not gradient.finite
+        if not self._counts(gradient.elements, transport.size):
+            return self._begin_blocks(gradient, transport, most, refuse=refuse)
+
+        def finish() -> Exchanged:
+            self._move_bounds(gradient, transport)
+            return self._begin_blocks(gradient, transport, most, refuse=refuse)()
+
+        return finish
+
+    def _begin_blocks(
+        self, gradient: SparseGradient, transport: Transport, most: int | None, *, refuse: bool
+    ) -> Callable[[], Exchanged]:
+        bounds = self._bounds
         spans = list(itertools.pairwise(bounds))
         start, stop = spans[transport.rank]
-        refuse = refuse or not gradient.finite
         messages, rejected = [], []
         for first, end in spans:
             if refuse:
@@ -57,14 +84,29 @@ class ScatterExchange:
             messages.append(message)
             rejected.append((first, rounded))
         with phase("all-to-all of blocks"):
-            arrived = alltoall(transport, messages)
-        block = self._summed(arrived, stop - start)
-        if block is None:
-            return put_together(_to_all(transport, refused_block(stop - start)), bounds, ())
-        kept, dropped = block.keep_largest(most_per_block(most, transport.size, block))
-        message, rounded = self._coder.encode(kept)
-        rejected += [(start, dropped), (start, rounded)]
-        return put_together(_to_all(transport, message), bounds, rejected)
+            arriving = begin_alltoall(transport, messages)
+
+        def add_up() -> Arriving:
+            with phase("all-to-all of blocks"):
+                arrived = list(arriving())
+            block = self._summed(arrived, stop - start)
+            if block is None:
+                rejected.clear()
+                message = refused_block(stop - start)
+            else:
+                kept, dropped = block.keep_largest(most_per_block(most, transport.size, block))
+                message, rounded = self._coder.encode(kept)
+                rejected.extend([(start, dropped), (start, rounded)])
+            with phase("all-gather of sums"):
+                return begin_allgather(transport, message)
+
+        def finish(sums: Arriving) -> Exchanged:
+            with phase("all-gather of sums"):
+                messages = list(sums())
+            return put_together(messages, bounds, rejected)
+
+        rest = Rest(add_up, finish)
+        return rest if posts_blocks(transport) else rest.__call__
 
     def _summed(self, messages: list[torch.Tensor], elements: int) -> SparseGradient | None:
         """Return the sum of what arrived, None if a rank refused or the sum is not finite."""
@@ -76,20 +118,17 @@ class ScatterExchange:
             total = total.plus(block)
         return total if total.finite else None
 
-    def _next_bounds(self, gradient: SparseGradient, transport: Transport) -> Bounds:
-        elements, ranks = gradient.elements, transport.size
+    def _counts(self, elements: int, ranks: int) -> bool:
+        """Return whether the next exchange begins with counting entries; the same on all ranks."""
         if not self._bounds or self._bounds[-1] != elements or len(self._bounds) != ranks + 1:
             self._bounds, self._exchanges = equal_bounds(elements, ranks), 0
-        if self._rebalance and ranks > 1 and self._exchanges % self._rebalance == 0:
-            cell = -(-elements // _CELLS) or 1
-            mine = torch.bincount(gradient.indices // cell, minlength=_CELLS).to(torch.int32)
-            with phase("counting entries"):
-                counts = [each.view(torch.int32) for each in allgather(transport, mine.view(torch.uint8))]
-            self._bounds = balanced_bounds(torch.stack(counts).sum(0), cell, elements, ranks)
+        due = bool(self._rebalance) and ranks > 1 and self._exchanges % self._rebalance == 0
         self._exchanges += 1
-        return self._bounds
+        return due
 
-
-def _to_all(transport: Transport, message: torch.Tensor) -> list[torch.Tensor]:
-    with phase("all-gather of sums"):
-        return allgather(transport, message)
+    def _move_bounds(self, gradient: SparseGradient, transport: Transport) -> None:
+        cell = -(-gradient.elements // _CELLS) or 1
+        mine = torch.bincount(gradient.indices // cell, minlength=_CELLS).to(torch.int32)
+        with phase("counting entries"):
+            counts = [each.view(torch.int32) for each in allgather(transport, mine.view(torch.uint8))]
+        self._bounds = balanced_bounds(torch.stack(counts).sum(0), cell, gradient.elements, transport.size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor
@@ -14,10 +14,13 @@ from gradsieve_hvd.transport.base import (
     BeginningSums,
     DeviceSums,
     Posting,
+    PostingBlocks,
     SummingOnDevices,
     Transport,
+    alltoall,
     begin_allgather,
 )
+from gradsieve_hvd.transport.rest import following
 from gradsieve_hvd.transport.sums import rounds_of_sum
 
 
@@ -33,14 +36,15 @@ class CountedTransport:
     sent_bytes, received_bytes: so far, messages to itself apart. By the clock, sent_at: when the first
     message left; heard: when this rank found the last one that has come; until then, both when this was
     made. waited_seconds: for messages, so far; the rest between both moments this rank did something else.
-    posted: whether a message has left without being waited for. sum_rounds: how many messages of a dense sum
-    wait for one another; None if that is for the path to say. device_sums: see `SummingOnDevices`.
+    inner: as given. posted: whether a message has left without being waited for. sum_rounds: how many
+    messages of a dense sum wait for one another; None if that is for the path to say. device_sums: see
+    `SummingOnDevices`.
     """
 
     def __init__(
         self, inner: Transport, channel: int, clock: Callable[[], float] = time.monotonic, name: str = ""
     ) -> None:
-        self._inner, self._channel, self._clock = inner, channel, clock
+        self.inner, self._channel, self._clock = inner, channel, clock
         self.rank, self.size = inner.rank, inner.size
         self.sent_bytes = self.received_bytes = 0
         self.waited_seconds = 0.0
@@ -53,19 +57,31 @@ class CountedTransport:
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """See `Transport`."""
         with self.waiting():
-            received = self._inner.send_receive(message, to, source)
+            received = self.inner.send_receive(message, to, source)
         self.sent_bytes += message.numel() if to != self.rank else 0
         self.received_bytes += received.numel() if source != self.rank else 0
         return received
 
     def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:  # noqa: ARG002 - has its own
         """See `Posting`; without one, a ring hands messages on, on the average as many bytes."""
-        if isinstance(self._inner, Posting):
+        if isinstance(self.inner, Posting):
             self.sends()
             self.posted = True
-        arriving = begin_allgather(self._inner, message, self._channel)
+        arriving = begin_allgather(self.inner, message, self._channel)
         self.sent_bytes += message.numel() * (self.size - 1)
+        return self._counted(arriving)
 
+    def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:  # noqa: ARG002 - has its own
+        """See `PostingBlocks`; without one, ranks swap messages when these are waited for."""
+        if not isinstance(self.inner, PostingBlocks):
+            return lambda: iter(alltoall(self, messages))
+        self.sends()
+        self.posted = True
+        arriving = self.inner.begin_alltoall(messages, self._channel)
+        self.sent_bytes += sum(message.numel() for message in messages) - messages[self.rank].numel()
+        return self._counted(arriving)
+
+    def _counted(self, arriving: Arriving) -> Arriving:
         def counted() -> Iterator[Tensor]:
             messages = arriving()
             for source in range(self.size):
@@ -133,14 +149,14 @@ class CountedBeginningSums(CountedTransport):
             self.count_sum(values)
             return total
 
-        return counted
+        return following(finish, counted, self.waiting)
 
 
 class _CountedDeviceSums:
     """Sums on devices, under the name of what is exchanged; their bytes are counted as those of a ring."""
 
     def __init__(self, transport: CountedTransport, inner: DeviceSums, name: str) -> None:
-        self._transport, self._inner, self._name = transport, inner, name
+        self._transport, self.inner, self._name = transport, inner, name
         self.device_type = inner.device_type
 
     def begin(self, values: Tensor, name: str) -> Callable[[], Tensor]:
@@ -148,7 +164,7 @@ class _CountedDeviceSums:
         transport = self._transport
         transport.sends()
         transport.posted = True
-        finish = self._inner.begin(values, self._name or name)
+        finish = self.inner.begin(values, self._name or name)
 
         def counted() -> Tensor:
             with transport.waiting():

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from gradsieve.errors import ExchangeError, GradsieveError
 from gradsieve_hvd.transport.base import Transport
+from gradsieve_hvd.transport.rest import Advancing
 from gradsieve_hvd.transport.running_clock import RUNNING
 
 from .counted_transport import CountedTransport, counted_transport
@@ -40,6 +42,11 @@ class Pending(Generic[Result]):
         self.transport = transport
         self._what, self._timeout = what, timeout
         self._finish: Callable[[], Result] | None = finish
+
+    def advance(self) -> None:
+        """Wait for the first round of messages, if there are two; in the thread."""
+        if isinstance(self._finish, Advancing):
+            self._finish.advance()
 
     def finish(self) -> Result:
         """Do the rest; in the thread, once, so that what it holds is let go."""
@@ -87,7 +94,8 @@ class _Failure:
 
 
 class ExchangeThread:
-    """Finishes what is exchanged over a transport, one thing after another, in the order of submission.
+    """Finishes what is exchanged over a transport, one thing after another, in the order of submission; what
+    has two rounds of messages is brought to the second before an earlier one is finished.
 
     All ranks submit the same things in the same order. What can be sent without waiting leaves at once, from
     the thread that submits: on a busy machine this one might wait for a core longer than the messages take.
@@ -130,11 +138,29 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def _run(works: queue.SimpleQueue[Pending[Any] | None], failure: _Failure) -> None:
-    while (pending := works.get()) is not None:
+    """Advance all that there is before finishing the first of it; see `Advancing`."""
+    under_way: deque[Pending[Any]] = deque()
+    ends = False
+    while under_way or not ends:
         try:
-            failure.raise_if_any()
-            pending.future.set_result(pending.finish())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
-            failure.error = failure.error or error
-            pending.future.set_exception(error)
-        del pending  # asleep, the thread keeps no gradients alive
+            pending = works.get(block=not under_way and not ends)
+        except queue.Empty:
+            _do(under_way[0], failure, lambda each: each.future.set_result(each.finish()))
+            under_way.popleft()
+        else:
+            ends = ends or pending is None
+            if pending is not None:
+                under_way.append(pending)
+                _do(pending, failure, lambda each: each.advance())
+            del pending  # asleep, the thread keeps no gradients alive
+
+
+def _do(pending: Pending[Any], failure: _Failure, work: Callable[[Pending[Any]], None]) -> None:
+    if pending.finished:  # it has failed
+        return
+    try:
+        failure.raise_if_any()
+        work(pending)
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+        failure.error = failure.error or error
+        pending.future.set_exception(error)

@@ -132,6 +132,24 @@ class Posting(Protocol):
         ...
 
 
+@runtime_checkable
+class PostingBlocks(Protocol):
+    """A `Posting` transport that can send each rank another message at once."""
+
+    def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:
+        """Send each rank its own message, and return without waiting; what is returned yields those of all
+        ranks for this one. See `Posting.begin_allgather`.
+
+        Args:
+            messages: by rank, this one's among them.
+            channel: of allgathers, with which these stand in one order.
+
+        Raises:
+            ExchangeError: the transport has failed before.
+        """
+        ...
+
+
 def begin_allgather(transport: Transport, message: Tensor, channel: int = 0) -> Arriving:
     """Send a message to all ranks, and return without waiting, if the transport can; else all is done when
     what is returned is called. See `Posting`.
@@ -167,6 +185,24 @@ def _around_the_ring(transport: Transport, message: Tensor) -> Iterator[Tensor]:
             passed_on, (rank + 1) % size, (rank - 1) % size
         )
     yield from (messages[each] for each in range(size))
+
+
+def posts_blocks(transport: Transport) -> bool:
+    """Whether `begin_alltoall` sends at once."""
+    inner = getattr(transport, "inner", None)  # of what only adds something to another transport
+    return isinstance(transport, PostingBlocks) if inner is None else posts_blocks(inner)
+
+
+def begin_alltoall(transport: Transport, messages: Sequence[Tensor], channel: int = 0) -> Arriving:
+    """Send each rank its own message, and return without waiting, if the transport can; else all is done when
+    what is returned is called. See `PostingBlocks`.
+
+    Raises:
+        ExchangeError: the transport has failed before.
+    """
+    if isinstance(transport, PostingBlocks):
+        return transport.begin_alltoall(messages, channel)
+    return lambda: iter(alltoall(transport, messages))
 
 
 def alltoall(transport: Transport, messages: Sequence[Tensor]) -> list[Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .peers import Peers, Wait
+from .rest import Rest
 
 
 class BlockSum:
@@ -36,18 +37,21 @@ class BlockSum:
         self._arriving = _receive(self._parts, rank, peers)
         self._sending = [peers.send(blocks[to], to) for to in _others(rank, size)]
 
-    def finish(self) -> Tensor:
-        """Return the sum (fp32 [N]); to be called once.
+    def rest(self) -> Callable[[], Tensor]:
+        """Return what waits for both rounds and returns the sum (fp32 [N]); see `Advancing`."""
+        return Rest(self._hand_on, self._finish)
 
-        Raises:
-            ExchangeError: as ``peers``.
-        """
+    def _hand_on(self) -> list[Wait]:
         sums = self._total.tensor_split(self._size)
         _wait(self._arriving)
         _add_up(self._parts, sums[self._rank])
+        self._parts.clear()
         others = _others(self._rank, self._size)
         self._sending += [self._peers.send(sums[self._rank], to) for to in others]
-        _wait(_receive(sums, self._rank, self._peers))
+        return _receive(sums, self._rank, self._peers)
+
+    def _finish(self, arriving: Sequence[Wait]) -> Tensor:
+        _wait(arriving)
         _wait(self._sending)
         return self._total
 

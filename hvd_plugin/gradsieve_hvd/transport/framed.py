@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
 from gradsieve.codec import Label, frame, unframe
 from gradsieve.errors import PayloadError, RankMismatch
 
-from .base import Arriving, Transport, begin_allgather
+from .base import Arriving, Transport, begin_allgather, begin_alltoall
 
 _MICRO = 1e-6
 
@@ -31,7 +31,7 @@ class FramedTransport:
     """
 
     def __init__(self, transport: Transport, label: Label) -> None:
-        self._transport, self._label = transport, label
+        self.inner, self._label = transport, label
         self.rank, self.size = transport.rank, transport.size
         self.ready_seconds: dict[int, float] = {}
 
@@ -43,15 +43,21 @@ class FramedTransport:
             PayloadError: what arrived is truncated, corrupted or foreign.
             RankMismatch: what arrived belongs to another plan or another bucket.
         """
-        return self._content(self._transport.send_receive(frame(message, self._label), to, source), source)
+        return self._content(self.inner.send_receive(frame(message, self._label), to, source), source)
 
     def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:
         """See `Posting`; what arrives raises as `send_receive` does."""
-        arriving = begin_allgather(self._transport, frame(message, self._label), channel)
+        return self._contents(begin_allgather(self.inner, frame(message, self._label), channel), message)
 
+    def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:
+        """See `PostingBlocks`; what arrives raises as `send_receive` does."""
+        framed = [frame(message, self._label) for message in messages]
+        return self._contents(begin_alltoall(self.inner, framed, channel), messages[self.rank])
+
+    def _contents(self, arriving: Arriving, own: Tensor) -> Arriving:
         def contents() -> Iterator[Tensor]:
             for source, received in enumerate(arriving()):
-                yield message if source == self.rank else self._content(received, source)
+                yield own if source == self.rank else self._content(received, source)
 
         return contents
 

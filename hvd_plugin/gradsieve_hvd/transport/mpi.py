@@ -25,7 +25,8 @@ from .base import Arriving, DeviceSums
 from .mpi_mail import MpiMail
 from .peers import Wait
 from .running_clock import RUNNING
-from .sums import begin_sum
+from .side_by_side import SideBySide
+from .sums import RINGS_AT_ONCE, begin_sum
 
 _TAG = 1
 _FIRST_CHANNEL, _CHANNELS = 2, 1 << 14  # tags of allgathers; MPI has 2^15 at least
@@ -74,6 +75,7 @@ class MpiTransport:
         self.rank, self.size = self._comm.rank, self._comm.size
         self._calls, self._over = threading.Lock(), ""
         self._numbers, self._mails = itertools.count(), itertools.count()
+        self._rings = SideBySide(RINGS_AT_ONCE)
         self._unfinished: dict[int, object] = {}  # MPI still writes to, or reads from, their memory
         # Horovod registers its shutdown when it is initialised, and what was registered last comes first.
         atexit.register(self._end)
@@ -104,13 +106,21 @@ class MpiTransport:
         Raises:
             ExchangeError, ConfigurationError: see `send_receive`.
         """
+        return self.begin_alltoall([message] * self.size, channel)
+
+    def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:
+        """Send each rank its own message, and return without waiting; see `PostingBlocks`.
+
+        Raises:
+            ExchangeError, ConfigurationError: see `send_receive`.
+        """
         tag = _FIRST_CHANNEL + channel % _CHANNELS
         others = [(self.rank + away) % self.size for away in range(1, self.size)]
-        sending = {to: self.begin_send(message, to, tag) for to in others}
+        sending = {to: self.begin_send(messages[to], to, tag) for to in others}
 
         def arriving() -> Iterator[Tensor]:
             for source in range(self.size):
-                yield message if source == self.rank else self._received(source, tag)
+                yield messages[source] if source == self.rank else self._received(source, tag)
             for to, each in sending.items():
                 self.finish_send(each, to)
 
@@ -128,7 +138,7 @@ class MpiTransport:
         if self.size == 1:
             return values.clone
         peers = _Peers(self, _FIRST_CHANNEL + channel % _CHANNELS)
-        return begin_sum(values, self.rank, self.size, peers)
+        return begin_sum(values, self.rank, self.size, peers, self._rings)
 
     def open_mail(self) -> MpiMail:
         """See `gradsieve_hvd.transport.mail.Mailing`."""

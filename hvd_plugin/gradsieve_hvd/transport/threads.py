@@ -6,7 +6,7 @@ import itertools
 import queue
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -81,8 +81,12 @@ class ThreadTransport:
 
     def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:
         """Send a message to all ranks, and return without waiting; see `Posting`."""
+        return self.begin_alltoall([message] * self.size, channel)
+
+    def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:
+        """Send each rank its own message, and return without waiting; see `PostingBlocks`."""
         for to in range(self.size):
-            self._send(message, to, channel)
+            self._send(messages[to], to, channel)
 
         def arriving() -> Iterator[Tensor]:
             return (self._receive(source, channel) for source in range(self.size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -65,15 +65,24 @@ class TorchDistributedTransport:
         Raises:
             ExchangeError: see `send_receive`.
         """
+        return self.begin_alltoall([message] * self.size, channel)
+
+    def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:
+        """Send each rank its own message, and return without waiting; see `PostingBlocks`.
+
+        Raises:
+            ExchangeError: see `send_receive`.
+        """
         tag = _FIRST_CHANNEL + channel % _CHANNELS * _TAGS_OF_A_CHANNEL
         others = [(self.rank + away) % self.size for away in range(1, self.size)]
         with self._failing("sending to the other ranks"):
-            sending = [self._begin_send(message, to, tag, tag + 1) for to in others]
+            sending = [self._begin_send(messages[to], to, tag, tag + 1) for to in others]
 
         def arriving() -> Iterator[Tensor]:
             for source in range(self.size):
                 with self._failing(f"receiving from rank {source}"):
-                    received = message if source == self.rank else self._received(source, tag, tag + 1)
+                    own = source == self.rank
+                    received = messages[source] if own else self._received(source, tag, tag + 1)
                 yield received
             with self._failing("sending to the other ranks"):
                 for each in sending:

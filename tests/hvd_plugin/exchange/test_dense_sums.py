@@ -12,6 +12,8 @@ from torch import Tensor
 
 from gradsieve_hvd.transport import ring_sum, sums
 from gradsieve_hvd.transport.peers import Wait
+from gradsieve_hvd.transport.rest import Advancing
+from gradsieve_hvd.transport.side_by_side import SideBySide
 from gradsieve_hvd.transport.sums import begin_sum, rounds_of_sum
 
 SECONDS = 30
@@ -44,23 +46,29 @@ class Queues:
 
 @given(
     ranks=st.integers(2, 5),
-    elements=st.lists(st.integers(0, 70), min_size=1, max_size=3),
+    elements=st.lists(st.integers(0, 70), min_size=1, max_size=5),
     segment=st.integers(1, 9),
     few=st.integers(5, 20),
+    at_once=st.integers(1, 3),
+    advanced=st.booleans(),
     seed=st.integers(0, 2**20),
 )
 @settings(max_examples=100, deadline=None)
-def test_each_rank_gets_the_exact_sum_of_each(ranks, elements, segment, few, seed):
+def test_each_rank_gets_the_exact_sum_of_each(ranks, elements, segment, few, at_once, advanced, seed):
     noise = torch.Generator().manual_seed(seed)
     given_ = [[torch.randint(-99, 99, (n,), generator=noise).float() for n in elements] for _ in range(ranks)]
     kept = [[each.clone() for each in own] for own in given_]
     lines = [[[queue.Queue() for _ in range(ranks)] for _ in range(ranks)] for _ in elements]
 
     def work(rank: int) -> list[Tensor]:
+        threads = SideBySide(at_once)
         begun = [
-            begin_sum(values, rank, ranks, Queues(lines[number], rank))
+            begin_sum(values, rank, ranks, Queues(lines[number], rank), threads)
             for number, values in enumerate(given_[rank])
         ]
+        for finish in begun:
+            if advanced and isinstance(finish, Advancing):
+                finish.advance()
         return [finish() for finish in begun]
 
     with (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 
@@ -63,6 +65,11 @@ class Counting:
     def begin_allgather(self, message: torch.Tensor, channel: int = 0) -> Arriving:
         self._count(message, self.size - 1)
         return self._transport.begin_allgather(message, channel)
+
+    def begin_alltoall(self, messages: Sequence[torch.Tensor], channel: int = 0) -> Arriving:
+        for to, message in enumerate(messages):
+            self._count(message, int(to != self.rank))
+        return self._transport.begin_alltoall(messages, channel)
 
     def _count(self, message: torch.Tensor, times: int) -> None:
         from gradsieve.codec import split

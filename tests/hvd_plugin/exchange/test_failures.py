@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,13 @@ class Breaking:
         if 0 in [next(self._left) for _ in range(self.size - 1)]:
             message = self._harm(message)
         return self._transport.begin_allgather(message, channel)
+
+    def begin_alltoall(self, messages: Sequence[torch.Tensor], channel: int = 0) -> Arriving:
+        sent = [
+            self._harm(message) if to != self.rank and next(self._left) == 0 else message
+            for to, message in enumerate(messages)
+        ]
+        return self._transport.begin_alltoall(sent, channel)
 
 
 def flipped(message: torch.Tensor) -> torch.Tensor:
