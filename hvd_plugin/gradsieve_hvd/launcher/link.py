@@ -57,7 +57,7 @@ def most_segments(rate: int) -> int:
     A network card cuts large pieces into packets by itself. What TCP hands over is limited here to what the
     link carries in a millisecond, half a burst: tbf cuts what exceeds a burst, and then every packet takes a
     timer's interrupt and the passage through bridge and both stacks from the ranks' cores. A message that is
-    behind such a piece waits a millisecond at most.
+    behind such a piece waits a millisecond, or as long as one packet takes.
     """
     return max(1, min(round(rate / 8 * _PIECE_SECONDS / MTU), _MOST_SEGMENTS))
 

@@ -59,7 +59,7 @@ class BeginningSums(Protocol):
         Callable from any thread; what is returned is used once, in the thread that receives.
 
         Args:
-            values: fp32 [N], CPU; as many on each rank. Not mutated.
+            values: fp32 [N], CPU; as many on each rank. Not mutated, and must not be before the sum is there.
             channel: see `Posting.begin_allgather`.
 
         Raises:

@@ -1,7 +1,8 @@
 """Messages over MPI, by a communicator of our own.
 
 MPI's blocking calls spin: a rank that waits takes a whole core from those that still compute. Here a rank
-that waits looks, and sleeps between looks. One thread may wait while others begin allgathers.
+that waits looks, and sleeps between looks. One thread may wait for messages, and those of `SideBySide` for
+sums, while others begin exchanges.
 """
 
 from __future__ import annotations
