@@ -19,6 +19,13 @@ _NEAR = 1.1
 _SILENT = 8
 _MOST_SKEW = 2.0
 """Skew may be so many times what is left without it **(r)**: clocks that differ by 2 % cost 4 % then."""
+_FEW = 0.25
+"""Of the largest exchange: what is smaller, and follows others, tells neither start-up nor bandwidth **(r)**:
+its own start-up is over, and what it takes is the time until a rank gets a core to look for it."""
+_EMPTY_BYTES = 5000
+"""A few packets, which take a start-up and hardly more **(r)**."""
+SMALLEST_PROBE = 1000
+"""Bytes."""
 _PROBE_START_UPS = 10
 _MOST_SAVED_SECONDS = 0.1
 
@@ -31,7 +38,8 @@ class Timing:
     arrived. rounds: of messages that wait for those before. ready_seconds: when each rank could begin, from
     the beginning of its round, by rank; empty if that is not known. waited_seconds: of ``seconds``; None for
     all of them. In the others it worked, and messages may have travelled meanwhile or not.
-    queued: whether it had been sent when ``seconds`` begin, so that they may lack its start-up.
+    travelled_seconds: from when it had left; more than ``seconds`` where it had to let others pass, so that
+    these may lack its start-up. None for ``seconds``.
     """
 
     rank: int
@@ -40,7 +48,12 @@ class Timing:
     rounds: int = 1
     ready_seconds: Mapping[int, float] | None = None
     waited_seconds: float | None = None
-    queued: bool = False
+    travelled_seconds: float | None = None
+
+    @property
+    def queued(self) -> bool:
+        """Whether it had to let others pass."""
+        return self.travelled_seconds is not None and self.travelled_seconds > self.seconds
 
     @property
     def skew_seconds(self) -> float:
@@ -88,7 +101,7 @@ class LinkEstimate:
     """A link's start-up time, bandwidth and burst, followed exchange by exchange.
 
     1. Take the wait for the last rank out of a measurement, and leave out one that is mostly that.
-    2. Fit the last 24, see `fitted`.
+    2. Fit the last 24, see `fitted`; leave out small ones that follow others.
     3. Where a rank worked while messages travelled, or sent one behind another, it knows bounds of what they
        took. Fit what is sure alone; if that lies outside of some bounds, fit again with the nearest that is
        within them. So they correct an estimate, and never support one.
@@ -101,7 +114,7 @@ class LinkEstimate:
     def __init__(self, first: Link) -> None:
         self._seen: deque[_Seen] = deque(maxlen=_WINDOW)
         self._fit = LinkFit(first.start_up_seconds, 1 / first.bytes_per_second)
-        self._silent = 0
+        self._silent, self._since_empty, self._empty = 0, 0, 0.0
 
     @property
     def link(self) -> Link:
@@ -127,13 +140,23 @@ class LinkEstimate:
         """
         return self._silent < _SILENT
 
+    @property
+    def start_up_known(self) -> bool:
+        """Whether one of the last exchanges was of few bytes, and surely took about so long; what larger ones
+        took may have been their bytes' time.
+        """
+        return self._fit.start_up <= _SURPRISE * self._empty and self._since_empty < _WINDOW
+
     def observe(self, timing: Timing) -> None:
         """Take one exchange into account."""
         self._silent += 1
+        self._since_empty += 1
         seen = self._bounded(timing)
         if seen is None:
             return
         self._seen.append(seen)
+        if seen.sure and seen.sent <= _EMPTY_BYTES:
+            self._empty, self._since_empty = seen.most / seen.rounds, 0
         self._forget_if_changed()
         self._fit = self._fitted()
         if seen.sure and self._fit.moving(seen.nearest(self._fit)) >= 1:
@@ -141,10 +164,10 @@ class LinkEstimate:
 
     def _bounded(self, timing: Timing) -> _Seen | None:
         most, least = timing.wire_seconds, timing.least_wire_seconds
-        if most is None:
+        if most is None or (timing.queued and timing.sent_bytes < _FEW * self.largest_bytes):
             return None
-        if timing.queued:
-            most += self._fit.start_up
+        if timing.travelled_seconds is not None:
+            most = max(most, min(most + self._fit.start_up, timing.travelled_seconds - timing.skew_seconds))
         if most <= _NEAR * least:
             least = most = math.sqrt(least * most)
         return _Seen(timing.sent_bytes, max(timing.rounds, 1), least, most)
@@ -185,14 +208,18 @@ class ProbeBudget:
         self._allowed = min(self._allowed + self._share * seconds, self._most_saved)
 
     def probe_bytes(self, estimate: LinkEstimate) -> int:
-        """Return how large a probe may be now; 0 for none, as long as usual exchanges tell enough.
+        """Return how large a probe may be now; 0 for none, where exchanges tell enough.
 
-        It is to take ten start-ups, so that they hide nothing of the rest, and is at most twice the largest
-        exchange so far: a link that is slower than believed does not hold training up for long.
+        1. It is to take ten start-ups, so that they hide nothing of the rest, and is at most twice the
+           largest exchange so far: a link that is slower than believed does not hold training up for long.
+        2. Where that is more than can be saved, and no message of few bytes bears such a start-up out, it is
+           one of these first: a start-up that is believed to be too long would put off all probes.
         """
         link = estimate.link
         needed = _PROBE_START_UPS * link.start_up_seconds
         self._most_saved = max(needed, _MOST_SAVED_SECONDS)
+        if needed > _MOST_SAVED_SECONDS and not estimate.start_up_known:
+            return SMALLEST_PROBE if self._allowed >= link.start_up_seconds else 0
         if estimate.told_lately or self._allowed < needed:
             return 0
         fits = (_PROBE_START_UPS - 1) * link.start_up_seconds * link.bytes_per_second

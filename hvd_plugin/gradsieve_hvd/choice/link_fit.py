@@ -61,10 +61,12 @@ def fitted(points: Iterable[Point], before: LinkFit) -> LinkFit:
        do exchanges without a byte in any case.
     3. A line through what is larger tells the bandwidth, the median of slopes between sizes that lie apart
        (Theil and Sen's), and where it begins the burst. Sizes that do not lie apart leave the burst alone.
-    4. What takes hardly longer than an empty message bounds the bandwidth from below.
+    4. What takes hardly longer than an empty message bounds the bandwidth from below. No start-up is longer
+       than what any size took.
     5. Take the supposition with the least sum of relative errors; of about equals, the nearest to ``before``.
     """
     sizes = _medians(points)
+    before = replace(before, start_up=min(before.start_up, *(each.seconds / each.rounds for each in sizes)))
     empty = sum(point.sent <= 0 for point in sizes)
     numbers = range(empty, len(sizes) + 1)
     suppositions = [_supposing(sizes[:number], sizes[number:], before) for number in numbers]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from .surplus import SETTLED, Surplus
@@ -18,6 +19,9 @@ _AGAIN_STEPS, _ANEW_STEPS = 50, 300
 """After so many steps for each of its trials a path that is less than `_DOUBTFUL` slower may be tried once
 more, as trials may be wrong; and any that is nearly as fast after so many, as machines and links change."""
 _DOUBTFUL = 0.05
+"""After one trial; the mean of n is off by less, by the root of n."""
+_REST_STEPS, _LONGEST_REST = 15, 75
+"""Between two trials, of whatever path: so many for each one so far, and at most so many **(r)**."""
 _WON = 0.01
 """How much sooner a path must have been in its trial: compared side by side, little is enough **(r)**."""
 _CHANGED = 2.0
@@ -46,6 +50,7 @@ class PathChoice:
         self._candidate, self._times = path, 0
         self._may_cost = 0.0
         self._steps, self._tried_at = 0, dict[str, int]()
+        self._trials, self._last_trial = 0, 0
 
     @property
     def trying(self) -> bool:
@@ -82,7 +87,8 @@ class PathChoice:
             self._change(best)
         elif needed is None and (near := self._worth_trying(expected)) is not None:
             self._surplus.begin_trial(near)
-            self._tried_at[near] = self._steps
+            self._tried_at[near] = self._last_trial = self._steps
+            self._trials += 1
             self._take(near)
         return self.path
 
@@ -100,6 +106,8 @@ class PathChoice:
     def _worth_trying(self, expected: Mapping[str, float]) -> str | None:
         """Return the best path that was not measured lately, if it may be tried now."""
         if not self._surplus.settled or self._surplus.on_trial is not None:
+            return None
+        if self._steps - self._last_trial < min(_REST_STEPS * self._trials, _LONGEST_REST):
             return None
         now = expected[self.path]
         near = [path for path in expected if path != self.path and expected[path] <= self._near(path) * now]
@@ -131,8 +139,9 @@ class PathChoice:
         return 1 + (MARGIN if self._surplus.knows(path) else _WORTH_TRYING)
 
     def _tried_lately(self, path: str, slower: float) -> bool:
-        doubtful = not self._surplus.knows(path) or slower < _DOUBTFUL
-        again = _AGAIN_STEPS * max(self._surplus.compared(path), 1)
+        trials = max(self._surplus.compared(path), 1)
+        doubtful = not self._surplus.knows(path) or slower < _DOUBTFUL / math.sqrt(trials)
+        again = _AGAIN_STEPS * trials
         wait = min(again, _ANEW_STEPS) if doubtful else _ANEW_STEPS
         return path in self._tried_at and self._steps - self._tried_at[path] < wait
 

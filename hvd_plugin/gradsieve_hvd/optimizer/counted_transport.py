@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -24,6 +26,24 @@ from gradsieve_hvd.transport.rest import following
 from gradsieve_hvd.transport.sums import rounds_of_sum
 
 
+@dataclass(slots=True)
+class Leg:
+    """Messages of an exchange that leave without waiting for others of it, or one after another.
+
+    posted: whether they left without being waited for. By the clock, sent_at: when the first left; heard:
+    when this rank found the last one that has come; until then ``sent_at``. sent_bytes: so far, messages to
+    itself apart. waited_seconds: for messages, so far. rounds: how many of them wait for one another; None if
+    that is for the path to say.
+    """
+
+    posted: bool
+    sent_at: float
+    heard: float
+    sent_bytes: int = 0
+    waited_seconds: float = 0.0
+    rounds: int | None = None
+
+
 class CountedTransport:
     """Any transport, for one exchange: allgathers have a channel of its own, and what travels is counted.
 
@@ -33,12 +53,8 @@ class CountedTransport:
         clock: in seconds.
         name: of what is exchanged, which is exchanged in every step.
 
-    sent_bytes, received_bytes: so far, messages to itself apart. By the clock, sent_at: when the first
-    message left; heard: when this rank found the last one that has come; until then, both when this was
-    made. waited_seconds: for messages, so far; the rest between both moments this rank did something else.
-    inner: as given. posted: whether a message has left without being waited for. sum_rounds: how many
-    messages of a dense sum wait for one another; None if that is for the path to say. device_sums: see
-    `SummingOnDevices`.
+    received_bytes: so far, messages to itself apart. inner: as given. legs: of the exchange, in the order in
+    which they left. device_sums: see `SummingOnDevices`.
     """
 
     def __init__(
@@ -46,46 +62,57 @@ class CountedTransport:
     ) -> None:
         self.inner, self._channel, self._clock = inner, channel, clock
         self.rank, self.size = inner.rank, inner.size
-        self.sent_bytes = self.received_bytes = 0
-        self.waited_seconds = 0.0
-        self.sent_at = self.heard = clock()
-        self._sent = self.posted = False
-        self.sum_rounds: int | None = None
+        self.received_bytes = 0
+        self.legs: list[Leg] = []
+        self._made = clock()
         sums = inner.device_sums if isinstance(inner, SummingOnDevices) else None
         self.device_sums = None if sums is None else _CountedDeviceSums(self, sums, name)
 
+    @property
+    def sent_bytes(self) -> int:
+        """So far, messages to itself apart."""
+        return sum(leg.sent_bytes for leg in self.legs)
+
+    @property
+    def sent_at(self) -> float:
+        """When the first message left, by the clock; until then, when this was made."""
+        return self.legs[0].sent_at if self.legs else self._made
+
+    @property
+    def heard(self) -> float:
+        """When this rank found the last message that has come, by the clock; until then ``sent_at``."""
+        return max((leg.heard for leg in self.legs), default=self._made)
+
     def send_receive(self, message: Tensor, to: int, source: int) -> Tensor:
         """See `Transport`."""
-        with self.waiting():
+        leg = self._in_turn()
+        with self.waiting(leg):
             received = self.inner.send_receive(message, to, source)
-        self.sent_bytes += message.numel() if to != self.rank else 0
+        leg.sent_bytes += message.numel() if to != self.rank else 0
         self.received_bytes += received.numel() if source != self.rank else 0
         return received
 
     def begin_allgather(self, message: Tensor, channel: int = 0) -> Arriving:  # noqa: ARG002 - has its own
         """See `Posting`; without one, a ring hands messages on, on the average as many bytes."""
-        if isinstance(self.inner, Posting):
-            self.sends()
-            self.posted = True
+        leg = self.posts(rounds=1) if isinstance(self.inner, Posting) else self._in_turn()
         arriving = begin_allgather(self.inner, message, self._channel)
-        self.sent_bytes += message.numel() * (self.size - 1)
-        return self._counted(arriving)
+        leg.sent_bytes += message.numel() * (self.size - 1)
+        return self._counted(arriving, leg)
 
     def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:  # noqa: ARG002 - has its own
         """See `PostingBlocks`; without one, ranks swap messages when these are waited for."""
         if not isinstance(self.inner, PostingBlocks):
             return lambda: iter(alltoall(self, messages))
-        self.sends()
-        self.posted = True
+        leg = self.posts(rounds=1)
         arriving = self.inner.begin_alltoall(messages, self._channel)
-        self.sent_bytes += sum(message.numel() for message in messages) - messages[self.rank].numel()
-        return self._counted(arriving)
+        leg.sent_bytes = sum(message.numel() for message in messages) - messages[self.rank].numel()
+        return self._counted(arriving, leg)
 
-    def _counted(self, arriving: Arriving) -> Arriving:
+    def _counted(self, arriving: Arriving, leg: Leg) -> Arriving:
         def counted() -> Iterator[Tensor]:
             messages = arriving()
             for source in range(self.size):
-                with self.waiting():
+                with self.waiting(leg):
                     received = next(messages)
                 self.received_bytes += received.numel() if source != self.rank else 0
                 yield received
@@ -93,25 +120,34 @@ class CountedTransport:
 
         return counted
 
-    def sends(self) -> None:
-        """Note that a message leaves."""
-        if not self._sent:
-            self._sent, self.sent_at = True, self._clock()
+    def posts(self, rounds: int | None = None) -> Leg:
+        """Begin a leg of messages that leave without being waited for."""
+        return self._leave(posted=True, rounds=rounds)
+
+    def _in_turn(self) -> Leg:
+        """Return the leg of messages that leave when it is their turn; the last one, or a new one."""
+        if self.legs and not self.legs[-1].posted:
+            return self.legs[-1]
+        return self._leave(posted=False)
+
+    def _leave(self, *, posted: bool, rounds: int | None = None) -> Leg:
+        now = self._clock()
+        self.legs.append(Leg(posted, now, now, rounds=rounds))
+        return self.legs[-1]
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Within, messages are waited for; at the end they have come."""
-        self.sends()
+    def waiting(self, leg: Leg) -> Iterator[None]:
+        """Within, messages of a leg are waited for; at the end they have come."""
         began = self._clock()
         yield
-        self.heard = self._clock()
-        self.waited_seconds += self.heard - began
+        leg.heard = self._clock()
+        leg.waited_seconds += leg.heard - began
 
-    def count_sum(self, values: Tensor) -> None:
+    def count_sum(self, values: Tensor, leg: Leg) -> None:
         """Count what was sent for the sum of all ranks' ``values``: at once, or in parts."""
-        times = 1 if self.sum_rounds == 1 else 2 / self.size
+        times = 1 if leg.rounds == 1 else 2 / self.size
         size = round(times * values.numel() * values.element_size() * (self.size - 1))
-        self.sent_bytes += size
+        leg.sent_bytes += size
         self.received_bytes += size
 
 
@@ -124,9 +160,10 @@ class CountedAllReducing(CountedTransport):
 
     def allreduce(self, values: Tensor) -> Tensor:
         """See `AllReducing`."""
-        with self.waiting():
+        leg = self._in_turn()
+        with self.waiting(leg):
             total = self._summing.allreduce(values)
-        self.count_sum(values)
+        self.count_sum(values, leg)
         return total
 
 
@@ -139,17 +176,16 @@ class CountedBeginningSums(CountedTransport):
 
     def begin_allreduce(self, values: Tensor, channel: int = 0) -> Callable[[], Tensor]:  # noqa: ARG002 - has its own
         """See `BeginningSums`."""
-        self.sends()
-        self.posted, self.sum_rounds = True, rounds_of_sum(values.numel(), self.size)
+        leg = self.posts(rounds_of_sum(values.numel(), self.size))
         finish = self._summing.begin_allreduce(values, self._channel)
 
         def counted() -> Tensor:
-            with self.waiting():
+            with self.waiting(leg):
                 total = finish()
-            self.count_sum(values)
+            self.count_sum(values, leg)
             return total
 
-        return following(finish, counted, self.waiting)
+        return following(finish, counted, partial(self.waiting, leg))
 
 
 class _CountedDeviceSums:
@@ -162,14 +198,13 @@ class _CountedDeviceSums:
     def begin(self, values: Tensor, name: str) -> Callable[[], Tensor]:
         """See `DeviceSums`."""
         transport = self._transport
-        transport.sends()
-        transport.posted = True
+        leg = transport.posts()
         finish = self.inner.begin(values, self._name or name)
 
         def counted() -> Tensor:
-            with transport.waiting():
+            with transport.waiting(leg):
                 total = finish()
-            transport.count_sum(values)
+            transport.count_sum(values, leg)
             return total
 
         return counted

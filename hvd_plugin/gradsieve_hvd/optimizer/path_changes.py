@@ -17,7 +17,7 @@ from torch import Tensor
 from gradsieve import CompressionConfig
 from gradsieve_hvd.choice.costs import Load, WorkRates
 from gradsieve_hvd.choice.explanation import Explanation
-from gradsieve_hvd.choice.link_estimate import Timing
+from gradsieve_hvd.choice.link_estimate import SMALLEST_PROBE, Timing
 from gradsieve_hvd.choice.machine import measure_rates
 from gradsieve_hvd.choice.path_chooser import PathChooser, Round
 from gradsieve_hvd.engine.reducer import Reducer
@@ -37,6 +37,8 @@ _log = logging.getLogger("gradsieve.choice")
 _ORDERED: Final = ("allgather", "ring", "scatter", "dense", "fp16", "bf16")
 _KILO = 1000
 _LEARNING_SHARE = 0.01
+_FIRST_PROBES = 3
+"""When nothing else is under way, and no rank computes: later few messages tell of start-ups alone."""
 _BOOT_ID = FilePath("/proc/sys/kernel/random/boot_id")
 
 Launched = Sequence[tuple[Bucket, Pending[Any]]]
@@ -96,8 +98,8 @@ class PathChanges:
         self._learns_again, self._first_round = 0.0, True
 
     def agree(self) -> None:
-        """Time this machine, and find out how many ranks share a core, before the first exchange; all ranks
-        call it, and return together.
+        """Time this machine and messages of few bytes, and find out how many ranks share a core, before the
+        first exchange; all ranks call it, and return together.
 
         Raises:
             ExchangeError: a rank did not tell in time.
@@ -111,6 +113,8 @@ class PathChanges:
         told = self._reducer.messages.tell(mine, "cores").wait()
         self._ranks_per_core = max(told.count(mine) / len(cores), 1.0)
         self._chooser = None if rates is None else PathChooser(self._allowed, ranks, rates)
+        for _ in range(_FIRST_PROBES if ranks > 1 else 0):
+            self._probe(SMALLEST_PROBE)
 
     def end_round(self, launched: Launched, *, learns: bool) -> None:
         """All buckets of a round have arrived.
@@ -156,7 +160,7 @@ class PathChanges:
             )
             for bucket, pending in launched
         ]
-        return list(timings(travelled, self._clock.began))
+        return timings(travelled, self._clock.began)
 
     def _learn(self, chooser: PathChooser, seen: Sequence[Timing], trailer: Trailer) -> None:
         ready = trailer.ready_seconds

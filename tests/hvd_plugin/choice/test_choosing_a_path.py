@@ -88,6 +88,7 @@ def test_the_path_that_is_really_fastest_is_found_whatever_hides_in_computing(mb
 
 
 @few
+@example(10_000, dict.fromkeys(PATHS, 0.0), 0)
 @given(RATES_OF_LINKS, UNKNOWN, st.integers(0, 100))
 def test_looking_for_it_costs_little_and_becomes_rare(mbit, unknown, seed):
     training = run(Training(mbit * MBIT, unknown, seed=seed), 300)

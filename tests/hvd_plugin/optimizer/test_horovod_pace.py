@@ -10,7 +10,7 @@ import pytest
 from real_ranks import run_alone
 
 from gradsieve_hvd.optimizer.connection import Connection
-from gradsieve_hvd.optimizer.counted_transport import CountedTransport
+from gradsieve_hvd.optimizer.counted_transport import CountedTransport, Leg
 from gradsieve_hvd.optimizer.horovod_pace import HorovodPace, cycle_for
 from gradsieve_hvd.transport import horovod_cycle
 from gradsieve_hvd.transport.horovod import HorovodTransport
@@ -39,8 +39,7 @@ def told(monkeypatch) -> list[float]:
 def travelled(mbit: float, size: int = 150_000) -> CountedTransport:
     """A bucket that has travelled at such a rate."""
     counted = CountedTransport(SimpleNamespace(rank=0, size=4), 0)  # type: ignore[arg-type]
-    counted.sent_bytes, counted.sent_at = size, 1.0
-    counted.heard = 1.0 + size / (mbit * MBIT)
+    counted.legs.append(Leg(posted=True, sent_at=1.0, heard=1.0 + size / (mbit * MBIT), sent_bytes=size))
     return counted
 
 

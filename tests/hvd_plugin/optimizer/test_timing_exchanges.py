@@ -63,7 +63,7 @@ class Training:
             self.timed.now = max(self.timed.now, travelled.submitted)
             finish()
             done.append(travelled)
-        seen = list(timings(done, self.began))
+        seen = timings(done, self.began)
         self.began = max(each.transport.heard for each in done)
         self.rounds += 1
         return seen
