@@ -15,7 +15,7 @@ from gradsieve_hvd.control.contract import RUN_ID
 from gradsieve_hvd.control.fields import Fields
 from gradsieve_hvd.control.outbox import Outbox
 from gradsieve_hvd.launcher.job import Job
-from gradsieve_hvd.launcher.mpi import rank_environment
+from gradsieve_hvd.launcher.mpi import rank_environment, waiting_threads_take_cores
 from gradsieve_hvd.launcher.processes import descendants, environment, rank_of
 from gradsieve_hvd.launcher.stacks import show_stacks
 
@@ -124,8 +124,8 @@ class AgentRuns:
     def _environment(self, given: Mapping[str, str]) -> dict[str, str]:
         cores = len(os.sched_getaffinity(0))
         base = {**os.environ, **self._variables, **given}
-        if self._slots > cores:
-            # A waiting rank polls; without yielding it keeps the core from the rank that it waits for.
+        if waiting_threads_take_cores(self._slots, cores):
+            # What waits polls; without yielding it keeps the core from what it waits for.
             base.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
         if self.interface:
             # Gloo would take what the host's own name resolves to, often an address of the loopback.

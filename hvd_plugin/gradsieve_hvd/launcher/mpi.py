@@ -24,17 +24,15 @@ ROOT_ALLOWED = (
 )
 """Environment variables with which Open MPI accepts root."""
 
-# Horovod's background threads negotiate once per cycle, by default every millisecond, and spin meanwhile.
-# With more
-# ranks than cores they take the cores from the ranks that still compute: on 2 cores and 4 ranks, a step of
-# 670 ms
-# became one of 1 000 ms.
-_PATIENT_CYCLE_MILLISECONDS = "20"
+# Horovod's background threads negotiate once per cycle, by default every millisecond, and spin until all
+# ranks have come. They take the cores from the ranks that still compute: with 4 ranks on 2 cores a step of
+# 670 ms became one of 1 000 ms, with 2 ranks on 2 cores one of 111 ms one of 164 ms. Dense training through
+# Horovod waits for the next cycle, which is why it is not longer where that suffices.
+_CYCLE_MILLISECONDS, _CYCLE_OF_MORE_RANKS_THAN_CORES = "5", "20"
 
 # Above Open MPI's 64 KiB a message waits until the receiver has answered. On hosts that share this machine's
-# cores the
-# answer waits for a core: four ranks on two, a sparse step of 580 ms became one of 525 ms without those
-# waits.
+# cores the answer waits for a core: four ranks on two, a sparse step of 580 ms became one of 525 ms without
+# those waits.
 _EAGER_BYTES = "2097152"
 
 # Above what a busy machine keeps a thread waiting for a core.
@@ -81,6 +79,11 @@ def _computing_threads(ranks: int, cores: int) -> int:
     return share - 1 if ranks > 1 and share >= _ROOM_FOR_EXCHANGING else max(1, share)
 
 
+def waiting_threads_take_cores(ranks: int, cores: int) -> bool:
+    """Return whether cores do not suffice for the thread of each rank that computes and one that waits."""
+    return 2 * ranks > cores
+
+
 def rank_environment(
     job: Job, base: Mapping[str, str], *, cores: int, root: bool, stacks: Path
 ) -> dict[str, str]:
@@ -103,13 +106,14 @@ def rank_environment(
         # Looking for a fabric that Horovod would not use (it is for one-sided transfers) takes a second.
         "OMPI_MCA_btl": "^ofi",
     }
-    if job.ranks > cores:
-        defaults["HOROVOD_CYCLE_TIME"] = _PATIENT_CYCLE_MILLISECONDS
-        # Quotas of two ranks may exceed a core while those of all leave room.
-        if job.ranks % cores == 0 and not job.slow:
-            # Left to the kernel, cores were seen to hold three ranks and one for seconds: a step of 430 ms
-            # became one of 650 ms, in a quarter of all steps.
-            defaults["GRADSIEVE_SHARE_CORES"] = "1"
+    if waiting_threads_take_cores(job.ranks, cores):
+        more = job.ranks > cores
+        defaults["HOROVOD_CYCLE_TIME"] = _CYCLE_OF_MORE_RANKS_THAN_CORES if more else _CYCLE_MILLISECONDS
+    # Quotas of two ranks may exceed a core while those of all leave room.
+    if job.ranks >= cores and job.ranks % cores == 0 and not job.slow:
+        # Left to the kernel, cores were seen to hold three ranks and one for seconds: a step of 430 ms became
+        # one of 650 ms, in a quarter of all steps. With a core for each, one of 131 ms takes 150 to 180.
+        defaults["GRADSIEVE_SHARE_CORES"] = "1"
     if root:
         defaults |= dict.fromkeys(ROOT_ALLOWED, "1")
     if job.link is not None:
@@ -142,8 +146,8 @@ def mpirun_arguments(job: Job, *, cores: int, folder: Path, agent: Path) -> list
     arguments = ["-np", str(job.ranks), "--bind-to", "none", "--prtemca", "prte_tmpdir_base", str(folder)]
     if job.tag_output:
         arguments += ["--output", "tag"]
-    if job.ranks > cores:
-        # A waiting rank polls; without yielding it keeps the core from the rank that it waits for.
+    if waiting_threads_take_cores(job.ranks, cores):
+        # What waits polls; without yielding it keeps the core from what it waits for.
         arguments += ["--mca", "mpi_yield_when_idle", "1"]
     if job.link is None:
         return [*arguments, "--map-by", "slot:OVERSUBSCRIBE"]

@@ -60,12 +60,18 @@ def test_a_stalled_collective_ends_by_default():
     )
 
 
-def test_ranks_yield_only_when_there_are_more_than_cores():
-    assert ("mpi_yield_when_idle", "1") in pairs(arguments(Job(("x",), 4), cores=2))
-    assert "mpi_yield_when_idle" not in arguments(Job(("x",), 4), cores=4)
+@pytest.mark.parametrize(
+    ("ranks", "cores", "cycle"), [(4, 2, "20"), (4, 4, "5"), (5, 8, "5"), (4, 8, None), (2, 16, None)]
+)
+def test_what_waits_leaves_the_cores_to_what_computes_unless_there_is_one_for_each(ranks, cores, cycle):
+    job = Job(("x",), ranks)
+    assert (("mpi_yield_when_idle", "1") in pairs(arguments(job, cores=cores))) == (cycle is not None)
+    assert environment(job, cores=cores).get("HOROVOD_CYCLE_TIME") == cycle
 
 
-@pytest.mark.parametrize(("ranks", "cores", "shared"), [(4, 2, True), (3, 2, False), (2, 2, False)])
+@pytest.mark.parametrize(
+    ("ranks", "cores", "shared"), [(4, 2, True), (3, 2, False), (2, 2, True), (2, 4, False)]
+)
 def test_ranks_stay_on_a_core_where_all_cores_get_equally_many(ranks, cores, shared):
     assert ("GRADSIEVE_SHARE_CORES" in environment(Job(("x",), ranks), cores=cores)) == shared
 
