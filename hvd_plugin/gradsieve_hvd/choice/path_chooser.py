@@ -16,6 +16,8 @@ from .schedule import step_time
 _FIRST_LINK = Link(5e-4, 1.25e8)
 _STEPS = 32
 _FEW = 5
+_LONGEST_ROUND = 2.0
+"""Of usual ones: what is longer is a pause, as for an evaluation, of which no part belongs to probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class PathChooser:
         self._rounds += 1
         for timing in self._telling(seen.timings):
             self._link.observe(timing)
-        self._budget.passed(seen.seconds)
+        usual = median(self._steps) if self._steps else seen.seconds
+        self._budget.passed(min(seen.seconds, _LONGEST_ROUND * usual))
         if not seen.loads:
             return None
         self._computing.append(seen.compute_seconds)

@@ -23,7 +23,7 @@ from .recorded import RecordedTask
 _FIRST_STEPS = 3  # not counted: allocations, DDP's new buckets, PowerSGD's two dense steps
 _LONGEST_TURN_SECONDS = 10.0  # of a contender, unless a single step takes longer
 _CHOOSING = "auto"
-_CHOOSING_STEPS, _CHOOSING_SECONDS = 350, 150.0
+_CHOOSING_STEPS, _CHOOSING_SECONDS = 350, 320.0
 """For so long a contender that chooses its path trains before it counts: until it has compared the paths that
 are nearly alike. A measurement is short, and these trials would be a large part of it."""
 
