@@ -43,10 +43,11 @@ def timings(round_of: Iterable[Travelled], began: float) -> list[Timing]:
 
     began: when the round did, by the transports' clock.
     """
-    exchanges = [each for each in round_of if each.transport.rank in each.ready_seconds]
+    exchanges = [each for each in round_of if each.transport.legs]
     legs = sorted((leg for each in exchanges for leg in each.transport.legs), key=lambda leg: leg.heard)
     before = {id(leg): sooner.heard for sooner, leg in itertools.pairwise(legs)}
-    firsts = [(each, each.transport.legs[0]) for each in exchanges if each.transport.legs]
+    told = [each for each in exchanges if each.transport.rank in each.ready_seconds]
+    firsts = [(each, each.transport.legs[0]) for each in told]
     return [_timing(each, leg, began, before.get(id(leg), began)) for each, leg in firsts]
 
 

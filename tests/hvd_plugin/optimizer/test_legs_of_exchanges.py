@@ -59,6 +59,12 @@ def test_rounds_tell_nothing_where_nobody_knows_when_buckets_were_ready():
     assert timings([unknown], 0.0) == []
 
 
+def test_what_tells_nothing_is_let_pass_all_the_same():
+    unknown = Travelled("fp16", {}, 0.0, exchange(posted(0.0, 2.0)).transport)
+    (seen,) = timings([unknown, exchange(posted(0.5, 3.0))], 0.0)
+    assert (seen.seconds, seen.travelled_seconds) == (1.0, 2.5)
+
+
 @given(st.floats(0.0, 2.0), st.floats(0.001, 0.1))
 def test_a_start_up_is_not_longer_than_a_message_was_under_way(believed, travelled):
     """Else a start-up that is far too long would speak for itself, wherever messages follow one another."""
