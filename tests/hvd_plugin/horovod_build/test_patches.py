@@ -32,6 +32,14 @@ GLOO_CONTEXT = """  assert(global_context.IsEnabled());
 GLOO_DEVICE = """  GLOO_ENFORCE_NE(rv, -1, strerror(errno));
   GLOO_ENFORCE_NE(rv, -1);
 """
+MPI_CONTROLLER = """#include <numeric>
+void MPIController::CrossRankBitwiseAnd(std::vector<long long>& bitvector,
+  int ret_code = MPI_Allreduce(MPI_IN_PLACE, bitvector.data(), count,
+                               MPI_LONG_LONG_INT, MPI_BAND, mpi_ctx_.mpi_comm);
+void MPIController::CrossRankBitwiseOr(std::vector<long long>& bitvector,
+  int ret_code = MPI_Allreduce(MPI_IN_PLACE, bitvector.data(), count,
+                               MPI_LONG_LONG_INT, MPI_BOR, mpi_ctx_.mpi_comm);
+"""
 OPERATIONS = """    status = Status::UnknownError(ex.what());
 bool RunLoopOnce(HorovodGlobalState& state) {
                         std::chrono::microseconds(long(
@@ -49,6 +57,7 @@ def source(tmp_path):
         "horovod/common/ops/cuda/CMakeLists.txt": CUDA,
         "horovod/common/process_set.cc": PROCESS_SETS,
         "horovod/common/operations.cc": OPERATIONS,
+        "horovod/common/mpi/mpi_controller.cc": MPI_CONTROLLER,
         "horovod/common/gloo/gloo_context.cc": GLOO_CONTEXT,
         "third_party/gloo/gloo/transport/tcp/device.cc": GLOO_DEVICE,
     }
