@@ -80,7 +80,7 @@ def _keep(hosts: int) -> None:
     enter_private_namespaces()
     from gradsieve_hvd.launcher.link import EmulatedLink
 
-    print(json.dumps(EmulatedLink(hosts, None).namespaces()), flush=True)
+    print(json.dumps(EmulatedLink([None] * hosts).namespaces()), flush=True)
     sys.stdin.read()
 
 

@@ -19,6 +19,12 @@ def host_name(rank: int) -> str:
     return f"h{rank}"
 
 
+def rank_of_host(name: str) -> int | None:
+    """Return the rank that runs on the host of that name; None if it is none of the emulated network."""
+    number = name.removeprefix("h")
+    return int(number) if number != name and number.isdecimal() else None
+
+
 def host_address(rank: int) -> str:
     """Address of the host on which ``rank`` runs."""
     high, low = divmod(rank + 2, 256)

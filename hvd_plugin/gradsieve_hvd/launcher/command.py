@@ -8,12 +8,15 @@ import sys
 import click
 
 from gradsieve_hvd.horovod_build.installed import reason_to_rebuild
-from gradsieve_hvd.launcher.job import Job, Link, Outcome
-from gradsieve_hvd.launcher.rate import format_rate, parse_rate
+from gradsieve_hvd.launcher.job import Job, Outcome
+from gradsieve_hvd.launcher.links import parse_link
 from gradsieve_hvd.launcher.run import run
 from gradsieve_hvd.launcher.stragglers import full_quota, parse_straggler
 
-_LINK_HELP = "Give every rank a host of its own, on a link of RATE (100mbit, 1gbit, none) in both directions."
+_LINK_HELP = (
+    "Give every rank a host of its own, on a link of RATE (100mbit, 1gbit, none) in both directions; "
+    "100mbit,2:20mbit where rank 2's is slower."
+)
 _SLOW_HELP = (
     "Let RANK take FACTOR times as long to compute: 3:4x; wander:4x, one rank at a time; transient:3x, each "
     "now and then. Can be repeated."
@@ -44,7 +47,7 @@ def command(
     """
     if reason := reason_to_rebuild():
         click.secho(f"gradsieve run: {reason}", fg="yellow", err=True)
-    emulated = None if link is None else Link(parse_rate(link))
+    emulated = None if link is None else parse_link(link)
     job = Job(program, ranks, emulated, gloo, timeout, tag_output, tuple(map(parse_straggler, slow)))
     outcome = run(job)
     _report(job, outcome)
@@ -61,5 +64,5 @@ def _report(job: Job, outcome: Outcome) -> None:
         click.echo(f"gradsieve run: {said}", err=True)
     if job.link is not None:
         sent = " ".join(f"{count:,}" for count in outcome.bytes_sent)
-        ran = f"link {format_rate(job.link.rate)}, {outcome.seconds:.1f} s"
+        ran = f"link {job.link}, {outcome.seconds:.1f} s"
         click.echo(f"gradsieve run: {ran}, bytes sent per rank: {sent}", err=True)

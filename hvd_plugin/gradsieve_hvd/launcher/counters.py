@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 from gradsieve.errors import LaunchError
+from gradsieve_hvd.launcher.addresses import rank_of_host
 
 INTERFACE_VARIABLE = "GRADSIEVE_LINK_INTERFACE"
 RATE_VARIABLE = "GRADSIEVE_LINK_RATE"
@@ -35,9 +37,16 @@ class Traffic(NamedTuple):
         return Traffic(self.sent - earlier.sent, self.received - earlier.received)
 
 
+def rate_variable(rank: int) -> str:
+    """Where the rate of a rank's link stands, if it is another than `RATE_VARIABLE` tells."""
+    return f"{RATE_VARIABLE}_{rank}"
+
+
 def link_rate() -> int | None:
     """Bits per second of this rank's emulated link; None if it is not shaped, or there is none."""
     rate = os.environ.get(RATE_VARIABLE, "")
+    if (rank := rank_of_host(socket.gethostname())) is not None:
+        rate = os.environ.get(rate_variable(rank), rate)
     return int(rate) if rate else None
 
 

@@ -6,21 +6,12 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.launcher.links import Link
+from gradsieve_hvd.launcher.rate import format_rate
 from gradsieve_hvd.launcher.stragglers import Straggler
 
 TIMED_OUT = 124
 """Exit status of a job that ``timeout`` ended, as that of timeout(1)."""
-
-
-@dataclass(frozen=True)
-class Link:
-    """The emulated network under a job: one host per rank, each on a link of its own.
-
-    Attributes:
-        rate: bits per second in either direction; None leaves the links unshaped.
-    """
-
-    rate: int | None
 
 
 @dataclass(frozen=True)
@@ -37,8 +28,8 @@ class Job:
         slow: ranks that compute slower. If there are any, every rank is held to a quota of processor time.
 
     Raises:
-        ConfigurationError: no command, no rank, a time-out that is not positive, or a slow rank that is not
-            one of them.
+        ConfigurationError: no command, no rank, a time-out that is not positive, or a rank that is slow, or
+            has a link of its own rate, and is not one of them.
     """
 
     command: tuple[str, ...]
@@ -64,6 +55,13 @@ class Job:
                     f"--slow {each}: there is no rank {each.who}; ranks are 0 to {self.ranks - 1}"
                 )
 
+        for rank, rate in () if self.link is None else self.link.others:
+            if rank >= self.ranks:
+                raise ConfigurationError(
+                    f"--link {rank}:{format_rate(rate)}: there is no rank {rank}; ranks are 0 to "
+                    f"{self.ranks - 1}"
+                )
+
     def to_json(self) -> str:
         """One line that :meth:`from_json` reads."""
         return json.dumps(asdict(self))
@@ -72,7 +70,8 @@ class Job:
     def from_json(cls, text: str) -> Job:
         """The job that :meth:`to_json` wrote."""
         fields = json.loads(text)
-        link = Link(**fields.pop("link")) if fields["link"] is not None else fields.pop("link")
+        linked = fields.pop("link")
+        link = linked and Link(linked["rate"], tuple((rank, rate) for rank, rate in linked["others"]))
         slow = tuple(Straggler(**each) for each in fields.pop("slow"))
         return cls(command=tuple(fields.pop("command")), link=link, slow=slow, **fields)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,14 +68,14 @@ class EmulatedLink:
     The process becomes the hub; descriptors that it holds keep the hosts alive.
 
     Args:
-        ranks: number of hosts.
-        rate: bits per second of each link in either direction, or None for no shaping.
+        rates: bits per second of each rank's link in either direction, or None for no shaping.
 
     Raises:
         LaunchError: the kernel refuses a part of it (no veth, bridge or tbf), or there are too many hosts.
     """
 
-    def __init__(self, ranks: int, rate: int | None) -> None:
+    def __init__(self, rates: Sequence[int | None]) -> None:
+        ranks = len(rates)
         if ranks > MOST_HOSTS:
             raise LaunchError(
                 f"{ranks} ranks on an emulated link: at most {MOST_HOSTS} hosts fit on its bridge"
@@ -86,7 +86,7 @@ class EmulatedLink:
         try:
             with IPRoute() as hub:
                 _set_up_bridge(hub)
-                for rank in range(ranks):
+                for rank, rate in enumerate(rates):
                     self._add_host(hub, rank, rate)
         except OSError as refused:
             raise LaunchError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gradsieve.errors import LaunchError
 from gradsieve_hvd.launcher.addresses import INTERFACE, SUBNET, host_name
-from gradsieve_hvd.launcher.counters import INTERFACE_VARIABLE, RATE_VARIABLE
+from gradsieve_hvd.launcher.counters import INTERFACE_VARIABLE, RATE_VARIABLE, rate_variable
 from gradsieve_hvd.launcher.job import Job
 from gradsieve_hvd.launcher.python_command import BOOTSTRAP
 
@@ -130,8 +130,13 @@ def rank_environment(
     }
     if job.link is not None:
         own[INTERFACE_VARIABLE] = INTERFACE
-        own[RATE_VARIABLE] = "" if job.link.rate is None else str(job.link.rate)
+        own[RATE_VARIABLE] = _bits(job.link.rate)
+        own |= {rate_variable(rank): _bits(rate) for rank, rate in job.link.others}
     return defaults | dict(base) | own
+
+
+def _bits(rate: int | None) -> str:
+    return "" if rate is None else str(rate)
 
 
 def mpirun_arguments(job: Job, *, cores: int, folder: Path, agent: Path) -> list[str]:

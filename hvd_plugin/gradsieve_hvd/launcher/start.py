@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ def start(job: Job, folder: Path, stacks: Path, out: Sink, err: Sink) -> tuple[R
         raise LaunchError(
             f"command {command[0]!r} was not found, or may not be executed{_python_hint(command)}"
         )
-    link = None if job.link is None else _emulated_link(job.ranks, job.link.rate)
+    link = None if job.link is None else _emulated_link([job.link.rate_of(rank) for rank in range(job.ranks)])
     cores = len(os.sched_getaffinity(0))
     environment = rank_environment(job, os.environ, cores=cores, root=os.geteuid() == 0, stacks=stacks)
     environment |= torch_environment(job, os.environ, free_port(job))
@@ -57,7 +58,7 @@ def _python_hint(command: tuple[str, ...]) -> str:
     return f"; to run a Python program write `-- python {shlex.join(command)}`"
 
 
-def _emulated_link(ranks: int, rate: int | None) -> EmulatedLink:
+def _emulated_link(rates: Sequence[int | None]) -> EmulatedLink:
     # pyroute2 takes a quarter of a second to import, and needs not be installed for a job without a link.
     try:
         from gradsieve_hvd.launcher.link import EmulatedLink
@@ -65,7 +66,7 @@ def _emulated_link(ranks: int, rate: int | None) -> EmulatedLink:
         raise LaunchError(
             f"an emulated link needs pyroute2 ({error}): pip install 'gradsieve[link]'"
         ) from error
-    return EmulatedLink(ranks, rate)
+    return EmulatedLink(rates)
 
 
 def _ranks(job: Job, command: tuple[str, ...], setting: Setting) -> Ranks:

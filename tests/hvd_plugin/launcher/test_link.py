@@ -57,6 +57,28 @@ traffic = interface_bytes().since(before)
 print(json.dumps(["traffic", world.rank, traffic.sent / size, traffic.received / size]), flush=True)
 """
 
+# Rank 0 sends to one host after the other, which say when they have all.
+TO_TWO = """
+import json, socket, sys, time
+from mpi4py import MPI
+world, size = MPI.COMM_WORLD, int(sys.argv[1])
+server = socket.create_server(("", 5000))
+world.barrier()
+if world.rank == 0:
+    for host in ("h1", "h2"):
+        with socket.create_connection((host, 5000)) as peer:
+            began = time.perf_counter()
+            peer.sendall(bytes(size))
+            peer.shutdown(socket.SHUT_WR)
+            peer.recv(1)
+            print(json.dumps([0, host, size * 8 / (time.perf_counter() - began)]), flush=True)
+else:
+    peer, _ = server.accept()
+    while peer.recv(1 << 20):
+        pass
+    peer.sendall(b"!")
+"""
+
 SLEEP = "import time; print('ready', flush=True); time.sleep(1000)"
 
 
@@ -105,6 +127,14 @@ def test_the_rate_is_the_one_asked_for_and_the_counters_see_the_bytes(launcher, 
     assert 1.04 <= receiver[1] < 1.10
     assert sender[1] < 0.10
     assert receiver[0] < 0.10
+
+
+def test_a_rank_may_have_a_slower_link_than_the_others(launcher):
+    link = ("-np", "3", "--link", "400mbit,1:10mbit")
+    found = lines(launcher.run(*link, "--", "python", "-c", TO_TWO, "1500000"))
+    rates = {host: rate for rank, host, rate in found if rank == 0}
+    assert 0.85 < rates["h1"] / 10e6 < 1.05
+    assert rates["h2"] > 40e6
 
 
 @given(st.integers(1_000_000, 100_000_000_000))

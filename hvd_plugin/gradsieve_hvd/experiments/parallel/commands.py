@@ -15,7 +15,7 @@ from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.jobs import Results, measure_on_ranks
 from gradsieve_hvd.experiments.peers.plan import Row
 from gradsieve_hvd.experiments.tasks import TASKS
-from gradsieve_hvd.launcher.rate import format_rate, parse_rate
+from gradsieve_hvd.launcher.links import parse_link
 from gradsieve_hvd.launcher.stragglers import parse_straggler
 
 from . import worker
@@ -36,7 +36,7 @@ _PLAIN_WIDTH = 150  # of a log file
     show_default=True,
     help="Ranks that compute slower, separated by commas, as in gradsieve run.",
 )
-@click.option("--link", default="none", show_default=True, help="Of every rank, as in gradsieve run.")
+@click.option("--link", default="none", show_default=True, help="As in gradsieve run.")
 @click.option(
     "--mode",
     "modes",
@@ -86,7 +86,7 @@ def bench_modes(
     stragglers = [parse_straggler(each) for each in slow.split(",")]
     trained = TASKS[task]()
     plan = ModesPlan(
-        link=format_rate(parse_rate(link)), task=task, density=density, rows="",
+        link=str(parse_link(link)), task=task, density=density, rows="",
         slow=tuple(map(str, stragglers)), batch=batch or trained.batch, trainings=(), until=until,
         budget_seconds=seconds, judge_seconds=judge_seconds, server_ranks=_ranks(server_ranks, ranks),
     )  # fmt: skip

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from gradsieve_hvd.launcher.job import Job, Link
-from gradsieve_hvd.launcher.rate import parse_rate
+from gradsieve_hvd.launcher.job import Job
+from gradsieve_hvd.launcher.links import parse_link
 from gradsieve_hvd.launcher.run import run
 from gradsieve_hvd.launcher.stragglers import Straggler
 
@@ -80,7 +80,7 @@ def measure_on_ranks(
         plan = dataclasses.replace(plan, rows=str(Path(folder) / "rows.jsonl"))
         plan.save(plan_file)
         command = (sys.executable, "-m", worker, str(plan_file))
-        outcome = run(Job(command, ranks, Link(parse_rate(plan.link)), timeout=timeout, slow=tuple(slow)))
+        outcome = run(Job(command, ranks, parse_link(plan.link), timeout=timeout, slow=tuple(slow)))
         results.add(plan.finished())
     if outcome.status != 0:
         raise click.ClickException(
