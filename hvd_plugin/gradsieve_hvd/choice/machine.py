@@ -26,9 +26,9 @@ _ROUNDS = 5
 _CACHES = 16 * _SIDE * _SIDE  # elements: more than caches hold
 _MOVE = 0.7e-9
 """Seconds per byte **(r)**: four ranks on two cores add up 24 MB each in 71 to 112 ms over no shaped link."""
-_LOOK = 0.15
-"""Of a core, while messages are waited for **(r)**: a step with 77 ms on the wire took 11 to 13 ms more of
-the system's time (docs/benchmarks/exchanges.md), which moving does not explain."""
+_LOOK = 0.08
+"""Of a core, while messages are waited for **(r)**: exchanges of four ranks over 10 Mbit/s, which took 380 to
+890 ms more on the wire than over 100, took 4 to 12 % of that more of a core; an all-gather 8 %."""
 
 
 def measure_rates(

@@ -11,7 +11,7 @@ from gradsieve_hvd.choice.costs import PATHS, Link, WorkRates
 from gradsieve_hvd.cli import main
 from gradsieve_hvd.experiments.advise.command import parse_count
 from gradsieve_hvd.experiments.advise.modes import LATE, LATE_AT_TIMES, LOST_PER_LOCAL_STEP, modes
-from gradsieve_hvd.experiments.advise.prediction import APPLIED, Question
+from gradsieve_hvd.experiments.advise.prediction import APPLIED, Question, link_of, predictions
 from gradsieve_hvd.launcher.stragglers import parse_straggler
 from gradsieve_operator.adapt import expected
 
@@ -73,6 +73,18 @@ def test_tensors_that_are_too_small_to_be_compressed_travel_whole_beside_the_oth
     )
     for one, other in zip(bare, with_small, strict=True):
         assert other["wire_bytes"] - one["wire_bytes"] == pytest.approx(7e6)  # 2 * 7/8 * 1e6 * 4 bytes
+
+
+def test_of_what_everyone_sends_to_everyone_at_once_a_link_carries_less_among_more_than_two_ranks():
+    def allgather(ranks):
+        question = Question(25_600_000, ranks, compute_seconds=1e-6)
+        rows = {row["path"]: row for row in predictions(question, link_of(10_000_000), RATES)}
+        row = rows["allgather"]
+        return row["exposed_seconds"] / row["wire_bytes"] * 1e7 / 8
+
+    assert 1.0 < allgather(2) < 1.1
+    assert allgather(3) > 1.15 * allgather(2)
+    assert allgather(8) == pytest.approx(allgather(3), rel=0.05)
 
 
 def test_what_an_unshaped_link_is_taken_for_is_said(tmp_path):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from gradsieve_hvd.choice.costs import Link, WorkRates, predict
 from gradsieve_hvd.launcher.stragglers import Straggler, slowness
 
-from .prediction import Question, buckets, predictions
+from .prediction import Question, buckets, link_as_used, predictions
 
 LOCAL_STEPS: Final = 15
 _LOCAL_DENSITY: Final = 64 / 4096
@@ -108,6 +108,7 @@ def _step(question: Question, factor: float, paths: Sequence[str], link: Link, r
 
 def _local_step(question: Question, factor: float, link: Link, rates: WorkRates) -> float:
     asked = replace(question, density=_LOCAL_DENSITY, value_dtype="int2")
-    costs = [predict("allgather", load, question.ranks, link, rates) for load in buckets(asked)]
+    used = link_as_used("allgather", question.ranks, link)
+    costs = [predict("allgather", load, question.ranks, used, rates) for load in buckets(asked)]
     ending = sum(cost.seconds for cost in costs)  # nothing hides it
     return factor * question.compute_seconds + ending / LOCAL_STEPS

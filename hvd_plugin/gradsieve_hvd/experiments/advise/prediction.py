@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradsieve.codec import ValueDtype
@@ -19,6 +19,12 @@ START_UP_SECONDS = 5e-4
 _BITS_PER_BYTE = 8
 _FRAME_BYTES, _CARRIED_BYTES = 1514, 1448  # of an Ethernet frame, and of what TCP carries in it
 _BUCKET_ELEMENTS = 1 << 20  # as the optimizer cuts them
+_CROWDED = 1.2
+"""How many times what its bytes need an all-gather of more than two ranks takes on the wire **(r)**. All send
+to all at once; TCP shares a link unevenly among its connections, and a rank's link rests while what it has
+left is for one that is behind. Four ranks over 10, 20 and 50 Mbit/s: 1.27, 1.22, 1.22; eight over 10: 1.19.
+What has rounds that wait for each other evens that out: scatter 1.02 to 1.06, a ring 1.0."""
+_TWO = 2
 _MATRIX_SIDE = 512  # of the usual matrix of a model (r)
 APPLIED = {
     "whole gradients": ("dense", "fp16", "bf16"),
@@ -70,13 +76,21 @@ def link_of(bits_per_second: int | None, start_up_seconds: float = START_UP_SECO
     return Link(start_up_seconds, carried * (bits_per_second or UNSHAPED_BITS) / _BITS_PER_BYTE)
 
 
+def link_as_used(path: str, ranks: int, link: Link) -> Link:
+    """Return what a path gets of a link; `auto`, which has it from exchanges, needs no such thing."""
+    if path != "allgather" or ranks <= _TWO:
+        return link
+    return replace(link, bytes_per_second=link.bytes_per_second / _CROWDED)
+
+
 def predictions(question: Question, link: Link, rates: WorkRates) -> Iterator[Row]:
     """Yield a row per path: path, step_seconds, compute_seconds, work_seconds, exposed_seconds, wire_bytes
     (sent by a rank in a step), times_dense (how many times faster than dense).
     """
     dense = None
     for path in PATHS:
-        costs = [predict(path, load, question.ranks, link, rates) for load in buckets(question)]
+        used = link_as_used(path, question.ranks, link)
+        costs = [predict(path, load, question.ranks, used, rates) for load in buckets(question)]
         if question.whole_elements:
             whole = Load(question.whole_elements, 0, ranks_per_core=question.ranks_per_core)
             costs.append(predict("dense", whole, question.ranks, link, rates))
