@@ -63,6 +63,7 @@ def test_every_mode_trains_and_reaches_the_target(measured):
         assert (row["learning_rate"], row["momentum"]) == OF_THE_TASK
         assert 0 < row["seconds_to_target"] < row["curve"][-1][0]
         assert 0 <= row["waiting_share"] < 1
+        assert 0 < min(row["late_step_seconds"]) <= max(row["late_step_seconds"]) < row["curve"][-1][0]
         assert len(row["sent_bytes"]) == len(row["received_bytes"]) == 2
         assert row["mode"] in said
     assert len(alone["computing_seconds_by_turns"]) == 2

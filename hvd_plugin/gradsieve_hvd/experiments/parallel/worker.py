@@ -149,6 +149,7 @@ class _Training:
             "steps": [len(computing) + 1 for computing, _ in every],
             "samples": self._ranks.gather(self._samples),
             "computing_seconds": [statistics.mean(computing or [0.0]) for computing, _ in every],
+            "late_step_seconds": [_late(list(map(sum, zip(*each, strict=True)))) for each in every],
             "waiting_share": statistics.mean(
                 sum(stepping) / max(sum(computing) + sum(stepping), 1e-9) for computing, stepping in every
             ),
@@ -166,6 +167,11 @@ class _Training:
             "pushed_bytes": [each.pushed_bytes for each in counters],
             "reply_bytes": [each.reply_bytes for each in counters],
         }
+
+
+def _late(seconds: list[float]) -> float:
+    """Return the median of the second half: when shares of a batch have found their size."""
+    return statistics.median(seconds[len(seconds) // 2 :] or [0.0])
 
 
 def conditions(plan: ModesPlan, ranks: int) -> Row:
