@@ -14,7 +14,9 @@ _TIMEOUT = dt.timedelta(seconds=60)
 def gloo(hvd: Any, backend: str = "gloo") -> Iterator[None]:
     """Have the group within: other scenarios share these processes, and some need to be without it.
 
-    Rank 0 listens before it says where, so that nobody else takes the port meanwhile.
+    Rank 0 listens before it says where, so that nobody else takes the port meanwhile. All ranks have each
+    other before one may leave: a rank whose connection has been made is not one whose peer has accepted it,
+    and where it leaves before, its peer finds it closed.
     """
     import torch.distributed as dist
 
@@ -29,6 +31,7 @@ def gloo(hvd: Any, backend: str = "gloo") -> Iterator[None]:
         store = dist.TCPStore(address, port, size, is_master=False, timeout=_TIMEOUT)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     try:
+        dist.barrier()
         yield
     finally:
         dist.destroy_process_group()
