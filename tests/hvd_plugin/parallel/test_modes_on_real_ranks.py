@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from statistics import harmonic_mean
 
 import pytest
 from click.testing import CliRunner
@@ -64,10 +65,12 @@ def test_every_mode_trains_and_reaches_the_target(measured):
         assert 0 < row["seconds_to_target"] < row["curve"][-1][0]
         assert 0 <= row["waiting_share"] < 1
         assert 0 < min(row["late_step_seconds"]) <= max(row["late_step_seconds"]) < row["curve"][-1][0]
+        assert 0 < min(row["late_computing_seconds"]) < max(row["late_step_seconds"])
         assert len(row["sent_bytes"]) == len(row["received_bytes"]) == 2
         assert row["mode"] in said
     assert len(alone["computing_seconds_by_turns"]) == 2
     assert "while the others wait" in said
+    assert f"{harmonic_mean(alone['computing_seconds']) * 1e3:.0f} with batches by speed" in said
 
 
 @pytest.mark.timeout(300)
@@ -87,6 +90,7 @@ def test_batches_are_as_large_as_the_modes_want_them(measured):
         sizes = [samples / steps for samples, steps in zip(row["samples"], row["steps"], strict=True)]
         if row["mode"] == "balanced":
             assert sum(sizes) == pytest.approx(64, rel=0.05)
+            assert sum(row["late_batch"]) == pytest.approx(64, rel=0.05)
         elif row["mode"] != "dasp":  # but for the last batches of epochs
             assert sizes == pytest.approx([32, 32], rel=0.05)
 

@@ -68,10 +68,16 @@ def modes_table(rows: Sequence[Row]) -> Table:
 
 
 def calibration(row: Row) -> str:
-    """Say what a rank's step takes while all compute, and while the others wait."""
+    """Say what a rank's step takes while all compute, and while the others wait; and what all would take for
+    as many samples, if each had its part by speed and nothing but computing took time.
+    """
     together = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds"])
     by_turns = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds_by_turns"])
-    return f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait."
+    balanced = statistics.harmonic_mean(row["computing_seconds"]) * _MILLI
+    return (
+        f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait; "
+        f"{balanced:.0f} with batches by speed."
+    )
 
 
 def mean_staleness(histogram: Sequence[Sequence[int]]) -> float:

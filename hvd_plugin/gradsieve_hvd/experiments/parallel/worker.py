@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -31,6 +32,8 @@ from .target import seconds_to_target
 _STEPS_TOGETHER = 10  # from one agreement on whether time is up to the next, where ranks step together
 _CALIBRATION_SECONDS = 1.5
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt()
+_MOST = 2**31 - 1
 
 
 class _Training:
@@ -41,7 +44,7 @@ class _Training:
         self._contender = CONTENDERS[name]
         self._mode = self._contender.mode
         self._model = task.model(seed)
-        self._samples = 0
+        self._sizes: list[int] = []
         self._computing: list[float] = []
         self._stepping: list[float] = []
         self._copies: list[tuple[float, list[Tensor]]] = [(0.0, _copy(self._model))]
@@ -113,7 +116,7 @@ class _Training:
         for epoch in count():
             sampler.set_epoch(epoch)
             for samples in sampler:
-                self._samples += len(samples)
+                self._sizes.append(len(samples))
                 yield self._task.loss_on(self._model, samples)
 
     def _is_over(self, seconds: float) -> bool:
@@ -145,9 +148,12 @@ class _Training:
     def _times(self) -> Row:
         """What every rank's steps took; the first brought the optimizers to speak to each other."""
         every = self._ranks.gather((self._computing[1:], self._stepping[1:]))
+        sizes = self._ranks.gather(self._sizes)
         return {
             "steps": [len(computing) + 1 for computing, _ in every],
-            "samples": self._ranks.gather(self._samples),
+            "samples": list(map(sum, sizes)),
+            "late_batch": list(map(_late, sizes)),
+            "late_computing_seconds": [_late(computing) for computing, _ in every],
             "computing_seconds": [statistics.mean(computing or [0.0]) for computing, _ in every],
             "late_step_seconds": [_late(list(map(sum, zip(*each, strict=True)))) for each in every],
             "waiting_share": statistics.mean(
@@ -169,9 +175,9 @@ class _Training:
         }
 
 
-def _late(seconds: list[float]) -> float:
+def _late(of_steps: Sequence[float]) -> float:
     """Return the median of the second half: when shares of a batch have found their size."""
-    return statistics.median(seconds[len(seconds) // 2 :] or [0.0])
+    return statistics.median(of_steps[len(of_steps) // 2 :] or [0.0])
 
 
 def conditions(plan: ModesPlan, ranks: int) -> Row:
@@ -193,12 +199,16 @@ def calibrate(task: DealtTask, batch: int, ranks: Ranks) -> Row:
     """
     model = task.model(seed=0)
 
+    def compute() -> None:
+        model.zero_grad()
+        task.loss_on(model, range(batch)).backward()
+
     def mean_seconds() -> float:
+        compute()  # the first of a size asks for memory
         began = now = time.perf_counter()
         steps = 0
         while now < began + _CALIBRATION_SECONDS:
-            model.zero_grad()
-            task.loss_on(model, range(batch)).backward()
+            compute()
             steps, now = steps + 1, time.perf_counter()
         return (now - began) / steps
 
@@ -226,12 +236,24 @@ def _set_momentum(plain: Optimizer, momentum: float) -> None:
         group["momentum"], group["nesterov"] = momentum, group["nesterov"] and momentum > 0
 
 
+def _keep_freed_memory() -> None:
+    """Have the C library keep what tensors leave.
+
+    Else it asks the kernel for each large one anew, which fills its pages with zeros: a third of what a batch
+    of 1,400 takes, and nothing of what a small one does, so that a sample's time would depend on the batch.
+    """
+    library = ctypes.CDLL(None)
+    library.mallopt(_MMAP_MAX, 0)
+    library.mallopt(_TRIM_THRESHOLD, _MOST)
+
+
 def _copy(model: nn.Module) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
 def main() -> None:
     """Train what the plan says."""
+    _keep_freed_memory()
     plan = ModesPlan.load(Path(sys.argv[1]))
     ranks = Ranks()
     task = TASKS[plan.task]()
