@@ -78,7 +78,7 @@ def _keep(hosts: int) -> None:
     from gradsieve_hvd.launcher.enter import enter_private_namespaces
 
     enter_private_namespaces()
-    from gradsieve_hvd.launcher.link import EmulatedLink
+    from gradsieve_hvd.launcher.network import EmulatedLink
 
     print(json.dumps(EmulatedLink([None] * hosts).namespaces()), flush=True)
     sys.stdin.read()

@@ -16,7 +16,7 @@ from pyroute2 import IPRoute
 
 import gradsieve_hvd
 from gradsieve_hvd.launcher.addresses import INTERFACE
-from gradsieve_hvd.launcher.link import burst
+from gradsieve_hvd.launcher.network import burst
 
 ELEMENTS = 700
 """Of a side of each of two matrices."""

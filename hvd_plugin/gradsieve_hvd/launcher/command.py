@@ -9,7 +9,7 @@ import click
 
 from gradsieve_hvd.horovod_build.installed import reason_to_rebuild
 from gradsieve_hvd.launcher.job import Job, Outcome
-from gradsieve_hvd.launcher.links import parse_link
+from gradsieve_hvd.launcher.link import parse_link
 from gradsieve_hvd.launcher.run import run
 from gradsieve_hvd.launcher.stragglers import full_quota, parse_straggler
 

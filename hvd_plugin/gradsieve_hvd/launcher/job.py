@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from gradsieve.errors import ConfigurationError
-from gradsieve_hvd.launcher.links import Link
+from gradsieve_hvd.launcher.link import Link
 from gradsieve_hvd.launcher.rate import format_rate
 from gradsieve_hvd.launcher.stragglers import Straggler
 

@@ -20,7 +20,7 @@ from gradsieve_hvd.launcher.streams import Sink
 from gradsieve_hvd.launcher.torch_environment import free_port, torch_environment
 
 if TYPE_CHECKING:
-    from gradsieve_hvd.launcher.link import EmulatedLink
+    from gradsieve_hvd.launcher.network import EmulatedLink
 
 
 def start(job: Job, folder: Path, stacks: Path, out: Sink, err: Sink) -> tuple[Ranks, EmulatedLink | None]:
@@ -61,7 +61,7 @@ def _python_hint(command: tuple[str, ...]) -> str:
 def _emulated_link(rates: Sequence[int | None]) -> EmulatedLink:
     # pyroute2 takes a quarter of a second to import, and needs not be installed for a job without a link.
     try:
-        from gradsieve_hvd.launcher.link import EmulatedLink
+        from gradsieve_hvd.launcher.network import EmulatedLink
     except ModuleNotFoundError as error:
         raise LaunchError(
             f"an emulated link needs pyroute2 ({error}): pip install 'gradsieve[link]'"

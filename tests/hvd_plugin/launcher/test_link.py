@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradsieve_hvd.launcher.counters import MTU
-from gradsieve_hvd.launcher.link import burst, most_segments
+from gradsieve_hvd.launcher.network import burst, most_segments
 
 pytest.importorskip("mpi4py", reason="NO MPI HERE: mpi4py is not installed")
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("emulated_link_allowed")]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.launcher import Link, format_rate, parse_link, parse_rate
-from gradsieve_hvd.launcher.link import burst
+from gradsieve_hvd.launcher.network import burst
 
 
 @pytest.mark.parametrize(

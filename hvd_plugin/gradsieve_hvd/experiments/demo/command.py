@@ -18,7 +18,7 @@ import gradsieve
 from gradsieve.errors import LaunchError
 from gradsieve_hvd.experiments import options
 from gradsieve_hvd.launcher.job import Job
-from gradsieve_hvd.launcher.links import Link
+from gradsieve_hvd.launcher.link import Link
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from gradsieve_hvd.launcher.run import run
 

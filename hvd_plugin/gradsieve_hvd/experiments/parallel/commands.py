@@ -15,7 +15,7 @@ from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.jobs import Results, measure_on_ranks
 from gradsieve_hvd.experiments.peers.plan import Row
 from gradsieve_hvd.experiments.tasks import TASKS
-from gradsieve_hvd.launcher.links import parse_link
+from gradsieve_hvd.launcher.link import parse_link
 from gradsieve_hvd.launcher.stragglers import parse_straggler
 
 from . import worker

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from gradsieve_hvd.launcher.job import Job
-from gradsieve_hvd.launcher.links import parse_link
+from gradsieve_hvd.launcher.link import parse_link
 from gradsieve_hvd.launcher.run import run
 from gradsieve_hvd.launcher.stragglers import Straggler
 
