@@ -11,7 +11,7 @@ from statistics import median
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.server.events import Pushed
-from gradsieve_hvd.server.modes import BALANCED_SHARES
+from gradsieve_hvd.server.modes import SharesBySpeed
 from gradsieve_hvd.server.node_table import NodeTable
 from gradsieve_hvd.transport.messages import Messages
 
@@ -29,8 +29,8 @@ class Balance:
        loading and computing, without waiting for others, and without what takes as long for a small batch.
     2. After every ``every`` steps the ranks tell each other their last speeds, and how many batches they have
        handed out to their loaders.
-    3. Each decides alike; see `gradsieve_hvd.server.modes.SharesBySpeed`. New shares hold from the first
-       batch on that no rank has handed out.
+    3. Each decides alike; see `SharesBySpeed`. New shares hold from the first batch on that no rank has
+       handed out.
 
     Args:
         batches: of the optimizer.
@@ -48,7 +48,7 @@ class Balance:
         exchanging: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._batches, self._every, self._rule = batches, every, BALANCED_SHARES
+        self._batches, self._every, self._rule = batches, every, SharesBySpeed()
         self.clock, self.exchanging, self.changes = clock, exchanging, True
         self._began: float | None = None
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)

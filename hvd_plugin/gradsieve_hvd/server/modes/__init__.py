@@ -25,17 +25,10 @@ from .shares import SharesBySpeed
 from .stale import DynamicStale, Stale
 from .synchronous import Synchronous
 
-BALANCED_SHARES = SharesBySpeed(dead_band=0.05)
-"""Of `balanced`, in which everybody waits for the slowest: a worker may not stay a fifth late for good.
-
-Simulated with 8 workers, 24 seeds, with this instead of 0.2: 72 instead of 75 (slow4), 174 instead of 195
-(wander), 161 instead of 167 (transient), 61 instead of 64 (mixed).
-"""
-
 MODES: Mapping[str, Mode] = MappingProxyType(
     {
         "synchronous": Synchronous(),
-        "balanced": Synchronous(BALANCED_SHARES),
+        "balanced": Synchronous(SharesBySpeed()),
         "asp": Asynchronous(),
         "ssp": Stale(),
         "dssp": DynamicStale(),
@@ -74,7 +67,6 @@ def policy(mode: str, staleness_bound: int | None = None, *, equal_batches: bool
 
 
 __all__ = [
-    "BALANCED_SHARES",
     "BOUNDED",
     "DASP_WITH_SHARES",
     "MODES",
