@@ -157,6 +157,16 @@ def test_rates_are_those_of_the_file_or_the_tasks(trained):
     assert [row["learning_rate"] for row in rows] == [0.05, 0.05, 0.1, 0.1, 0.1]
 
 
+def test_without_contenders_those_are_compared_that_go_together(trained, tmp_path):
+    """The file has all there are, so that nothing is left to be trained."""
+    row = json.loads((trained[0] / "rows.json").read_text())["rows"][-1]
+    every = [f"{name}{again}" for name in CONTENDERS for again in ("", "#2")]
+    rows = [row | {"contender": name, "seed": seed, "steps": 10} for name in every for seed in range(3)]
+    (tmp_path / "rows.json").write_text(json.dumps({"rows": rows}))
+    bench(*TRAIN, "--json", tmp_path / "rows.json")
+    bench(*TRAIN[: TRAIN.index("--until")], "--until", "dense@10", "--json", tmp_path / "rows.json")
+
+
 def test_two_of_a_kind_train_alike(trained):
     one, other = json.loads((trained[0] / "rows.json").read_text())["rows"][:2]
     assert [value for _, _, value in one["curve"]] == [value for _, _, value in other["curve"]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import click
 from rich.table import Table
@@ -32,23 +33,29 @@ optimizer = partial(
     type=click.Choice(OPTIMIZERS),
     help=f"The task's own, which is SGD with momentum, or AdamW, whose usual rate is {ADAMW_RATE:g}.",
 )
-contenders = partial(
-    click.option,
-    "--contenders",
-    help="With #2 and so on behind its name one is measured again: how far two of a kind differ.  [default: "
-    f"all that go with the optimizer, and {_TWICE}]",
-)
+
+
+def contenders(default: str = f"all that go with the optimizer, and {_TWICE}") -> Callable[..., Any]:
+    """The option --contenders."""
+    return click.option(
+        "--contenders",
+        help="With #2 and so on behind its name one is measured again: how far two of a kind differ.  "
+        f"[default: {default}]",
+    )
+
+
 density = partial(common.density, help="Kept / all; int4 keeps three times as much, and local-H has its own.")
 
 
-def names_of(chosen: str | None, kind: str) -> list[str]:
-    """Return the names of contenders, separated by commas; all that go with an optimizer if none are chosen.
+def names_of(chosen: str | None, kind: str, usual: Sequence[str] = (*CONTENDERS, _TWICE)) -> list[str]:
+    """Return the names of contenders, separated by commas; if none are chosen, the usual ones that go with an
+    optimizer.
 
     Raises:
         ConfigurationError: one does not exist, or cannot be trained with that optimizer.
     """
     if chosen is None:
-        return [name for name in (*CONTENDERS, _TWICE) if why_not(kind, name) is None]
+        return [name for name in usual if why_not(kind, base_name(name)) is None]
     names = chosen.split(",")
     unknown = [name for name in names if base_name(name) not in CONTENDERS]
     if unknown:

@@ -14,13 +14,19 @@ from gradsieve_hvd.experiments.tasks import TASKS
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 
 from . import options, train_worker
-from .contenders import base_name, steps_together
+from .contenders import CONTENDERS, base_name, steps_together
 from .jobs import Results, measure_on_ranks
 from .on_links import add_links, links_known
 from .optimizers import usual_rate
 from .plan import Row, Training, TrainPlan
 from .reaching import Target
 from .tables import a_a_differences, measured_alike, on_links_table, train_table
+
+_USUAL = (
+    *("horovod", "horovod-fp16", "ddp", "ddp-fp16", "powersgd-1", "powersgd-2", "powersgd-4", "dgc"),
+    *("dropin", "allgather", "ring", "scatter", "int4", "lowrank", "lowrank-bf16", "auto", "lowrank-bf16#2"),
+)
+"""What there is to compare, and no more than is trained in three quarters of an hour."""
 
 
 @click.command("train")
@@ -35,11 +41,11 @@ from .tables import a_a_differences, measured_alike, on_links_table, train_table
     help="Loss or accuracy on held-out data to reach; dense@2000 is what dense has after 2000 steps, with "
     "the same seed.",
 )
-@click.option("--max-steps", default=400, show_default=True, type=click.IntRange(1))
+@click.option("--max-steps", default=120, show_default=True, type=click.IntRange(1))
 @click.option("--evaluate-steps", default=5, show_default=True, type=click.IntRange(1))
-@options.contenders()
+@options.contenders(", ".join(_USUAL))
 @options.density()
-@common.seeds()
+@common.seeds(default=2)
 @common.first_seed()
 @common.rates(
     help='JSON with learning rates by contender, {"ddp": 0.1}; of a list each is trained. Else the '
@@ -70,7 +76,9 @@ def bench_train(
     """
     results, rate = Results(file), format_rate(parse_rate(link))
     rates = json.loads(rates_file.read_text()) if rates_file is not None else {}
-    names, target = options.names_of(contenders, optimizer), Target.parse(until)
+    target = Target.parse(until)
+    others = [name for name in CONTENDERS if name == target.contender and name not in _USUAL]
+    names = options.names_of(contenders, optimizer, (*others, *_USUAL))
     usual = usual_rate(optimizer, TASKS[task]())
     _require_common_weights(names, evaluate_steps)
     trainings = [
