@@ -53,6 +53,61 @@ def weights(compression: object = None, exchange: str = "", **options: bool) -> 
     return [parameter.detach() for parameter in model.parameters()]
 
 
+class Branches(torch.nn.Module):
+    """Two layers, of which not every step uses both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.at_times = torch.nn.Linear(60, 50), torch.nn.Linear(60, 50)
+
+    def forward(self, inputs: Tensor, both: bool) -> Tensor:
+        return self.always(inputs) + self.at_times(inputs) if both else self.always(inputs)
+
+
+def residual_of_an_unused_layer(exchange: str) -> bool:
+    """Whether it is the same before and after a step that no rank has used the layer in."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(Branches(), bucket_cap_mb=0.005, find_unused_parameters=True)
+    state = gradsieve_hvd.DdpState(model, FEW, exchange=exchange, rank=1 if exchange == "lowrank" else None)
+    model.register_comm_hook(state, gradsieve_hvd.ddp_hook)
+    kept = []
+    for step, both in enumerate((True, False)):
+        model.zero_grad()
+        model(data(step), both).square().mean().backward()
+        kept.append(gradsieve_hvd.state_dict(state)["layers"]["at_times.weight"])
+    return same(kept[0]["feedback"], kept[1]["feedback"]) and model.module.at_times.weight.grad is None
+
+
+def gradient_in_a_group_of_its_own() -> float:
+    """Return the mean gradient of a model that each rank trains by itself; it is the rank's number."""
+    groups = [dist.new_group([rank], backend="gloo") for rank in range(dist.get_world_size())]
+    layer = torch.nn.Linear(60, 50, bias=False)
+    model = DistributedDataParallel(layer, process_group=groups[dist.get_rank()])
+    model.register_comm_hook(gradsieve_hvd.DdpState(model, ALL), gradsieve_hvd.ddp_hook)
+    (model(torch.ones(1, 60)).sum() * dist.get_rank()).backward()
+    return float(layer.weight.grad.mean())
+
+
+def refusal(make: object) -> str:
+    try:
+        make()
+    except gradsieve_hvd.ConfigurationError as refused:
+        return str(refused)
+    return ""
+
+
+def say_of_layers_and_groups() -> None:
+    for exchange in ("allgather", "scatter", "lowrank"):
+        say(f"unused {exchange}", residual_of_an_unused_layer(exchange))
+    say("own group", gradient_in_a_group_of_its_own())
+    unused = {"find_unused_parameters": True, "skip_all_reduce_unused_params": True}
+    say("skipping", refusal(lambda: wrapped(FEW, "allgather", **unused)))
+    model = wrapped()[0]
+    one = dist.new_group([0])
+    if dist.get_rank() == 0:
+        say("other group", refusal(lambda: gradsieve_hvd.DdpState(model, FEW, process_group=one)))
+
+
 def same(one: object, other: object) -> bool:
     """Whether two nested states are equal, bit for bit."""
     if isinstance(one, Tensor):
@@ -101,6 +156,7 @@ def main() -> None:
         backward(other, 0)
     except gradsieve_hvd.RankMismatch as mismatch:
         say("mismatch", str(mismatch))
+    say_of_layers_and_groups()
     say("imported", sorted({"horovod", "mpi4py"} & sys.modules.keys()))
     last, _ = wrapped(FEW, "ring")
     for step in range(2):  # in the second, DDP rebuilds its buckets by a collective of its own

@@ -56,6 +56,7 @@ class Rounds:
         transport: to the other ranks, for this object alone.
         path: how gradients travel.
         compared: what else must be equal on all ranks, JSON-able.
+        may_be_unused: whether DDP may leave the gradient of a parameter alone that no rank has used.
 
     reducer: the step's state.
     """
@@ -67,8 +68,11 @@ class Rounds:
         transport: Transport,
         path: Path,
         compared: dict[str, Any],
+        *,
+        may_be_unused: bool = False,
     ) -> None:
         self._named, self._path, self._compared = named, path, compared
+        self._may_be_unused = may_be_unused
         self._name_of: dict[Tensor, str] = {parameter: name for name, parameter in named.items()}
         self._thread = ExchangeThread(transport, settings.timeout_seconds)
         self._messages = ThreadMessages(self._thread)
@@ -141,6 +145,10 @@ class Rounds:
         plan, reduction = self._planned(tuple(arrived.gradients))
         reduction.begin_round()
         for name, gradient in arrived.gradients.items():
+            if self._may_be_unused:
+                # Where no rank has used it DDP takes no mean: what was sent of its residual would be lost.
+                state = self.reducer.state_of(name, self._named[name])
+                state.unused = not bool(gradient.any())
             reduction.put(name, gradient)
         for bucket in plan.buckets:
             if isinstance(bucket, DenseBucket):

@@ -37,10 +37,11 @@ class DdpState:
         model: the model, wrapped by DDP or not yet.
         compression: one of `gradsieve_hvd.Compression`; None for ``Compression.laplace()``.
         exchange, rank: see `gradsieve_hvd.DistributedOptimizer`.
-        process_group: DDP's; None for all ranks.
+        process_group: DDP's; None for that of a model that is wrapped already, else for all ranks.
 
     Raises:
-        ConfigurationError: a setting is not allowed.
+        ConfigurationError: a setting is not allowed; or the wrapped model has other ranks than
+            ``process_group``, or skips what no rank uses, of which a hook is not told.
     """
 
     def __init__(
@@ -59,7 +60,10 @@ class DdpState:
                 "`gradsieve advise` says which one is likely to be fastest."
             )
         self.settings = self._path.applied_to(settings_from(compression))
-        module = model.module if isinstance(model, DistributedDataParallel) else model
+        module, self._may_be_unused = model, False
+        if isinstance(model, DistributedDataParallel):
+            process_group = _group_of(model, process_group)
+            module, self._may_be_unused = model.module, model.find_unused_parameters
         ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
         self._named = {
             name: parameter
@@ -84,9 +88,26 @@ class DdpState:
         if on_one_gpu(self._named.values()) and sums_by_nccl(self._process_group):
             transport.device_sums = TorchDeviceSums(self._process_group, timeout)
         compared = {"exchange": self._exchange, "rank": self._path.rank, "front door": "ddp_hook"}
-        return Rounds(self._named, self.settings, transport, self._path, compared)
+        unused = self._may_be_unused
+        return Rounds(self._named, self.settings, transport, self._path, compared, may_be_unused=unused)
 
     @property
     def reducer(self) -> Reducer:
         """Where the step stands, and the residuals."""
         return self.rounds.reducer
+
+
+def _group_of(model: DistributedDataParallel, asked: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """Return the group that the model's gradients are averaged in; None for all ranks."""
+    if getattr(model, "skip_all_reduce_unused_params", False):
+        raise ConfigurationError(
+            "DistributedDataParallel(skip_all_reduce_unused_params=True) does not hand over all of its "
+            "buckets, so that others would wait for ever: leave it out"
+        )
+    ranks = dist.get_process_group_ranks(model.process_group)
+    if asked is not None and dist.get_process_group_ranks(asked) != ranks:
+        raise ConfigurationError(
+            f"process_group has ranks {dist.get_process_group_ranks(asked)}, and the model's gradients are "
+            f"averaged over ranks {ranks}: give DdpState the model's group, or none"
+        )
+    return None if len(ranks) == dist.get_world_size() else model.process_group

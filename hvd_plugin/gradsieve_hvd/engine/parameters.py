@@ -33,6 +33,7 @@ class ParameterState:
 
     layer: if entries of its gradient are selected. factored: if it travels as two factors. velocity: of
     momentum that is applied to it here, rather than in the layer.
+    unused: in this step by this rank's model, which may go for all ranks.
     held: frozen, and no rank sent anything, so that it must not be updated. scale: the factor (of a loss
     scaler) in the gradient that is under way. sum: the gradient that the last exchange left behind.
     """
@@ -43,6 +44,7 @@ class ParameterState:
     factored: FactoredLayer | None = None
     velocity: Velocity | None = None
     phase: Phase = Phase.IDLE
+    unused: bool = False
     held: bool = False
     scale: float = 1.0
     sum: weakref.ref[Tensor] | None = None

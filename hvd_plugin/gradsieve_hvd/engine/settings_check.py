@@ -33,14 +33,17 @@ class _Numbers:
 
 
 def settings_of(
-    settings: Settings, parameters: Sequence[tuple[str, Parameter]], **others: Any
+    settings: Settings, parameters: Sequence[tuple[str, Parameter]], order: Sequence[str] = (), **others: Any
 ) -> dict[str, Any]:
     """Return what must be equal on all ranks: the user's settings, how each parameter's gradient travels, and
     ``others`` (JSON-able).
+
+    order: names of parameters, where those that travel together are told apart by their places.
     """
     return {
         "compression": settings.describe(),
         **others,
+        "order of parameters": {str(place): name for place, name in enumerate(order)},
         "parameters": {
             name: f"{_path(settings, name, parameter)} {parameter.dtype} {tuple(parameter.shape)}"
             for name, parameter in parameters

@@ -128,7 +128,7 @@ class TensorReduction:
         return factor * self._reducer.weight
 
     def _abstains(self, state: ParameterState) -> bool:
-        return state.frozen or self._reducer.abstains
+        return state.frozen or state.unused or self._reducer.abstains
 
     # -- back --
 

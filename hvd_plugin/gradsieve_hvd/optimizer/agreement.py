@@ -52,10 +52,11 @@ class Agreement:
         """The plan that all ranks follow; None where nobody has one."""
         return None if self._control is None else self._control.plan
 
-    def compare(self, passes: int) -> None:
+    def compare(self, passes: int, order: Sequence[str]) -> None:
         """Compare settings, and join the exchange of plans; all ranks call it before their first exchange.
 
-        passes: backward passes before a gradient is ready.
+        passes: backward passes before a gradient is ready. order: parameters' names, by which buckets are
+            filled.
 
         Raises:
             RankMismatch: the ranks' settings differ.
@@ -64,6 +65,7 @@ class Agreement:
         mine = settings_of(
             reducer.settings,
             list(reducer.named_parameters()),
+            order,
             **self._compared,
             backward_passes_per_step=passes,
             coordinator=self._steering is not None,

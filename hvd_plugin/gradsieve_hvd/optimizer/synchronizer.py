@@ -225,7 +225,7 @@ class Synchronizer:
         """
         self.connection.connect()
         if not self.reducer.compared:
-            self.agreement.compare(self._hooks.passes)
+            self.agreement.compare(self._hooks.passes, [name for name, _ in self._hooks.reduced()])
             self.insight.agree()
 
     @property

@@ -81,6 +81,21 @@ def test_unlike_settings_are_an_error_on_all_ranks(said):
     assert all("density" in each["mismatch"] for each in said)
 
 
+@pytest.mark.parametrize("exchange", ["allgather", "scatter", "lowrank"])
+def test_nothing_is_sent_of_a_layer_that_no_rank_uses(said, exchange):
+    """DDP would not apply it."""
+    assert [each[f"unused {exchange}"] for each in said] == [True, True]
+
+
+def test_gradients_are_averaged_in_the_models_own_group(said):
+    assert [each["own group"] for each in said] == [0, 1]
+    assert "over ranks [0, 1]" in said[0]["other group"]
+
+
+def test_buckets_that_would_not_come_are_refused(said):
+    assert all("skip_all_reduce_unused_params" in each["skipping"] for each in said)
+
+
 def test_a_lost_rank_is_an_error_rather_than_a_hang(said):
     assert "rank 0" in said[0]["lost"]
 

@@ -82,6 +82,27 @@ def test_other_settings_and_other_models_are_told_to_all(hvd: Any) -> None:
 
 
 @on_ranks
+def test_equal_names_in_another_order_are_told_to_all(hvd: Any) -> None:
+    """They would be added up by their places: layers made from a set of strings, say."""
+    names = ["first", "second"]
+    if hvd.rank() == hvd.size() - 1:
+        names.reverse()
+
+    def train(model: nn.ModuleDict, optimizer: Any) -> None:
+        for _ in range(2):
+            sum(layer(torch.ones(1, 60)).sum() for layer in model.values()).backward()
+            optimizer.step()
+
+    said = r'order of parameters\.0 is "first.weight" on rank 0 and "second'
+    for settings in ({"exchange": "dense"}, {"exchange": "ring"}, {"mode": "local"}):
+        model = nn.ModuleDict({name: nn.Linear(60, 60) for name in names})
+        optimizer = made(model, **settings)
+        with pytest.raises(RankMismatch, match=said):
+            train(model, optimizer)
+        del optimizer
+
+
+@on_ranks
 def test_optimizers_that_begin_in_another_order_are_told_to_all(hvd: Any) -> None:
     models = [perceptron(), nn.Linear(60, 10)]
     optimizers = [made(model, compression=laplace(timeout_seconds=2.0)) for model in models]

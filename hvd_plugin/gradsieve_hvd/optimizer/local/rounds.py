@@ -142,7 +142,7 @@ class LocalRounds:
 
     def _compare(self) -> None:
         named = [(name, layer.parameter) for name, layer in self.layers.items()]
-        mine = settings_of(self.settings, named, mode="local", **self.rules.describe())
+        mine = settings_of(self.settings, named, [*self.layers], mode="local", **self.rules.describe())
         timeout = self.settings.timeout_seconds
         self._number = compare_settings(mine, self._number, self.messages, timeout)
         self._compared = True

@@ -30,7 +30,8 @@ def meeting(
 
     def meet() -> None:
         messages = ThreadMessages(ExchangeThread(transport, settings.timeout_seconds))
-        compare_settings(settings_of(settings, named, **compared), None, messages, settings.timeout_seconds)
+        mine = settings_of(settings, named, [name for name, _ in named], **compared)
+        compare_settings(mine, None, messages, settings.timeout_seconds)
         hashes = torch.tensor([bit_hash(p) for _, p in named], dtype=torch.int64, device="cpu")
         told = messages.tell(str(bit_hash(hashes)).encode(), "initial weights").wait()
         others = [str(rank) for rank, each in enumerate(told) if each != told[0]]
