@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 from rich.console import Console
 
 from gradsieve.codec import ValueDtype
 
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers without NaN, which lies in every range of click's, and without infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; a usage error if it is not one in the range."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
 density = partial(
-    click.option, "--density", default=0.01, show_default=True, type=click.FloatRange(0, 1, min_open=True)
+    click.option, "--density", default=0.01, show_default=True, type=FiniteRange(0, 1, min_open=True)
 )
 values = partial(
     click.option, "--values", default="float32", show_default=True, type=click.Choice(get_args(ValueDtype))
@@ -22,7 +35,7 @@ hot = partial(
     "--hot",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     help="Share of all positions from which ranks select: below 1 their supports overlap.",
 )
 seeds = partial(click.option, "--seeds", default=3, show_default=True, type=click.IntRange(1))
@@ -33,7 +46,7 @@ rates = partial(
 timeout = partial(
     click.option,
     "--timeout",
-    type=float,
+    type=FiniteRange(0, min_open=True),
     metavar="SECONDS",
     help="End ranks that take longer; with status 1.",
 )

@@ -165,6 +165,15 @@ def test_slow_ranks_that_there_are_not_are_refused(slow):
     assert "--slow" in str(result.exception) + result.output
 
 
+@pytest.mark.parametrize("option", ["--step-ms", "--start-up-ms", "--ranks-per-core", "--hot", "--density"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_numbers_that_are_not_finite_are_usage_errors(option, value):
+    asked = ["--params", "1M", "--ranks", "8", "--link", "1gbit", "--step-ms", "10", option, value]
+    result = CliRunner().invoke(main, ["advise", *asked])
+    assert result.exit_code == 2
+    assert option in result.output
+
+
 def test_efficiencies_are_those_that_the_operator_goes_by():
     assert (LATE, LATE_AT_TIMES) == (expected._LATE, expected._LATE_AT_TIMES)
     assert LOST_PER_LOCAL_STEP == expected._LOST_PER_LOCAL_STEP

@@ -38,7 +38,7 @@ _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
 @click.option(
     "--step-ms",
     required=True,
-    type=click.FloatRange(0, min_open=True),
+    type=options.FiniteRange(0, min_open=True),
     help="A step without exchanging anything, in milliseconds, while all ranks take one.",
 )
 @options.density(help="Share of entries that a rank sends.")
@@ -49,7 +49,7 @@ _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
     "--start-up-ms",
     default=_MILLI * START_UP_SECONDS,
     show_default=True,
-    type=click.FloatRange(0),
+    type=options.FiniteRange(0),
     help="Until an empty message has arrived, in milliseconds.",
 )
 @click.option(
@@ -67,7 +67,7 @@ _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
     "--ranks-per-core",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(1),
+    type=options.FiniteRange(1),
     help="Ranks that share a core, and wait for each other's selecting and adding.",
 )
 @click.option(

@@ -133,15 +133,17 @@ def bench_bytes(elements: int, density: float, hot: float, values: ValueDtype, f
     "--learning-rate",
     "rates",
     multiple=True,
-    type=click.FloatRange(0, min_open=True),
+    type=options.FiniteRange(0, min_open=True),
     help="Instead of the task's own, or 0.002 for AdamW; several: each is trained.",
 )
 @click.option(
-    "--beta1", default=0.9, show_default=True, type=click.FloatRange(0, 1, max_open=True), help="AdamW's."
+    "--beta1", default=0.9, show_default=True, type=options.FiniteRange(0, 1, max_open=True), help="AdamW's."
 )
 @click.option("--min-elements", default=10_000, show_default=True, type=click.IntRange(0))
 @options.values()
-@click.option("--warmup", type=click.FloatRange(0, 1), help="Share of the steps, instead of the task's own.")
+@click.option(
+    "--warmup", type=options.FiniteRange(0, 1), help="Share of the steps, instead of the task's own."
+)
 @options.seeds()
 @options.first_seed()
 @click.option("--steps", type=click.IntRange(1), help="Instead of the task's own number, thousands.")

@@ -46,13 +46,13 @@ _PLAIN_WIDTH = 150  # of a log file
 )
 @click.option("--until", type=float, required=True, help="Loss or accuracy on held-out data to reach.")
 @click.option(
-    "--seconds", default=30.0, show_default=True, type=click.FloatRange(1), help="Of each training."
+    "--seconds", default=30.0, show_default=True, type=options.FiniteRange(1), help="Of each training."
 )
 @click.option(
     "--judge-seconds",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(0.1),
+    type=options.FiniteRange(0.1),
     help="From one judgement of the weights to the next.",
 )
 @click.option(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.experiments import options as common
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 
@@ -14,6 +15,9 @@ from .jobs import Results, measure_on_ranks
 from .plan import ExchangePlan
 from .predicted import predict
 from .tables import a_a_differences, exchange_table, measured_alike
+
+FIELDS = ("link", "ranks", "contender", "step_seconds", "wire_bytes")
+"""Without which a row is not one of this measurement."""
 
 
 @click.command("exchange")
@@ -59,10 +63,13 @@ def bench_exchange(
     interfaces send, less Horovod's idle chatter. Beside each step of gradsieve's own paths stands what
     `gradsieve advise` predicts of it.
     """
-    results = Results(file)
+    results = Results(file, FIELDS)
+    results.require_alike(task=task, density=density, recorded=bool(recorded))
     names = options.names_of(contenders, optimizer)
-    for link in (format_rate(parse_rate(each)) for each in links.split(",")):
-        for ranks in map(int, rank_numbers.split(",")):
+    rates = [format_rate(parse_rate(each)) for each in links.split(",")]
+    numbers = [_number_of_ranks(each) for each in rank_numbers.split(",")]
+    for link in rates:
+        for ranks in numbers:
             known = measured_alike(results.rows).get((link, ranks, optimizer), [])
             missing = tuple(name for name in names if name not in {row["contender"] for row in known})
             if not missing:
@@ -83,3 +90,13 @@ def bench_exchange(
     results.add([])
     for rows in measured_alike(results.rows).values():
         options.show(exchange_table(rows), a_a_differences(rows, "step_seconds"))
+
+
+def _number_of_ranks(text: str) -> int:
+    try:
+        ranks = int(text)
+    except ValueError:
+        ranks = 0
+    if ranks < 1:
+        raise ConfigurationError(f"--ranks: {text!r} is not a number of ranks; write 2,4,8")
+    return ranks

@@ -11,9 +11,11 @@ import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import click
 
+from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.launcher.job import Job
 from gradsieve_hvd.launcher.link import parse_link
 from gradsieve_hvd.launcher.run import run
@@ -29,15 +31,35 @@ class Results:
 
     Args:
         file: None keeps them in memory. If it exists, its rows are taken over.
+        fields: that all of its rows must have.
 
     rows: all of them.
+
+    Raises:
+        ConfigurationError: the file holds something else, or its folder does not exist.
     """
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, fields: Sequence[str] = ()) -> None:
         self._file = file
         self.rows: list[Row] = []
-        if file is not None and file.exists():
-            self.rows = json.loads(file.read_text())["rows"]
+        if file is not None:
+            require_folder(file, "--json")
+            if file.exists():
+                self.rows = read_rows(file, "--json", fields)
+
+    def require_alike(self, **asked: Any) -> None:
+        """Refuse rows that were measured with other settings; what a row does not tell is taken as alike.
+
+        Raises:
+            ConfigurationError: a row has another value of one of them.
+        """
+        for row in self.rows:
+            for name, value in asked.items():
+                if row.get(name, value) != value:
+                    raise ConfigurationError(
+                        f"--json {self._file}: was measured with {name} {row[name]}, and {name} {value} is "
+                        "asked for: take another file"
+                    )
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take rows over."""
@@ -50,7 +72,59 @@ class Results:
             }
             versions = {name: version(name) for name in _PACKAGES}
             content = {"machine": machine, "versions": versions, "rows": self.rows}
-            self._file.write_text(json.dumps(content, indent=1) + "\n")
+            _replace(self._file, json.dumps(content, indent=1) + "\n")
+
+
+def read_rows(file: Path, option: str, fields: Sequence[str]) -> list[Row]:
+    """Return the rows of a file that `Results` wrote.
+
+    Args:
+        file: which must exist.
+        option: that names it.
+        fields: that all rows must have.
+
+    Raises:
+        ConfigurationError: it holds something else.
+    """
+    try:
+        content = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{option} {file}: cannot be read as JSON ({error}): take another file"
+        ) from error
+    rows = content.get("rows") if isinstance(content, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ConfigurationError(
+            f'{option} {file}: is not a benchmark\'s file, an object with a list "rows": take another file'
+        )
+    for place, row in enumerate(rows):
+        if lacking := [name for name in fields if name not in row]:
+            raise ConfigurationError(
+                f"{option} {file}: row {place} has no {', '.join(lacking)}, so it is of another measurement: "
+                "take another file"
+            )
+    return rows
+
+
+def require_folder(file: Path, option: str) -> None:
+    """Refuse a file that could not be written in the end.
+
+    Raises:
+        ConfigurationError: there is no such folder.
+    """
+    if not file.parent.is_dir():
+        raise ConfigurationError(f"{option} {file}: there is no folder {file.parent}; make it first")
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file so that it has all of its old content or all of the new, also when interrupted."""
+    file = file.resolve()  # a link stays one
+    new = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        new.write_text(text)
+        new.replace(file)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def measure_on_ranks(

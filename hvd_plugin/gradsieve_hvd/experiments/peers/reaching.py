@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
@@ -25,15 +26,18 @@ class Target(NamedTuple):
         """Read ``2.6`` or ``dense@2000``.
 
         Raises:
-            ConfigurationError: it is neither.
+            ConfigurationError: it is neither, or not finite.
         """
         contender, at, steps = text.partition("@")
         try:
-            return cls(None, contender, int(steps)) if at else cls(float(text))
+            parsed = cls(None, contender, int(steps)) if at else cls(float(text))
         except ValueError:
             raise ConfigurationError(
                 f"--until {text}: neither a number nor CONTENDER@STEPS, such as dense@2000"
             ) from None
+        if parsed.value is not None and not math.isfinite(parsed.value):
+            raise ConfigurationError(f"--until {text}: no training reaches it; give a finite number")
+        return parsed
 
     def of(self, seed: int, found: Iterable[Row]) -> float:
         """Return what trainings of a seed are to reach, by the rows that found it out.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 
 from . import options, train_worker
 from .contenders import CONTENDERS, base_name, steps_together
-from .jobs import Results, measure_on_ranks
+from .exchange_command import FIELDS as TIMED_FIELDS
+from .jobs import Results, measure_on_ranks, read_rows, require_folder
 from .on_links import add_links, links_known
 from .optimizers import usual_rate
 from .plan import Row, Training, TrainPlan
@@ -27,6 +29,7 @@ _USUAL = (
     *("dropin", "allgather", "ring", "scatter", "int4", "lowrank", "lowrank-bf16", "auto", "lowrank-bf16#2"),
 )
 """What there is to compare, and no more than is trained in three quarters of an hour."""
+_FIELDS = ("link", "ranks", "contender", "seed", "learning_rate")
 
 
 @click.command("train")
@@ -74,9 +77,17 @@ def bench_train(
     Trainings follow one another, all contenders of a seed before the next seed's. Time of evaluations is not
     counted. On links that are too slow to train on, train with --link none and give --step-times.
     """
-    results, rate = Results(file), format_rate(parse_rate(link))
-    rates = json.loads(rates_file.read_text()) if rates_file is not None else {}
+    results, rate = Results(file, _FIELDS), format_rate(parse_rate(link))
+    if plot is not None:
+        require_folder(plot, "--plot")
+    rates = _read_rates(rates_file) if rates_file is not None else {}
     target = Target.parse(until)
+    timed = None
+    if timed_file is not None:
+        timed = read_rows(timed_file, "--step-times", (*TIMED_FIELDS, "task", "optimizer"))
+    results.require_alike(task=task, density=density)
+    if target.value is not None:
+        results.require_alike(until=target.value)
     others = [name for name in CONTENDERS if name == target.contender and name not in _USUAL]
     names = options.names_of(contenders, optimizer, (*others, *_USUAL))
     usual = usual_rate(optimizer, TASKS[task]())
@@ -99,8 +110,8 @@ def bench_train(
             until=until, found=found, most_steps=max_steps, evaluate_steps=evaluate_steps,
         )  # fmt: skip
         measure_on_ranks(train_worker.__name__, plan, ranks, timeout, results)
-    if timed_file is not None:
-        add_links(results.rows, json.loads(timed_file.read_text())["rows"], TASKS[task]().batch)
+    if timed is not None:
+        add_links(results.rows, timed, TASKS[task]().batch)
         results.add([])
     for rows in measured_alike(results.rows).values():
         options.show(train_table(rows), a_a_differences(rows, "seconds_to_target"))
@@ -111,6 +122,30 @@ def bench_train(
 
         rows = measured_alike(results.rows)[rate, ranks, optimizer]
         plot_training(rows, f"{task}, {ranks} ranks, {rate} each", plot)
+
+
+def _read_rates(file: Path) -> dict[str, float | list[float]]:
+    try:
+        rates = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"--rates {file}: cannot be read as JSON ({error})") from error
+    if not isinstance(rates, dict):
+        raise ConfigurationError(f'--rates {file}: is not an object, such as {{"ddp": 0.1}}')
+    for name, chosen in rates.items():
+        if base_name(name) not in CONTENDERS:
+            raise ConfigurationError(
+                f"--rates {file}: {name} is not known; there are {', '.join(CONTENDERS)}"
+            )
+        listed = chosen if isinstance(chosen, list) else [chosen]
+        if not listed or not all(map(_is_rate, listed)):
+            raise ConfigurationError(
+                f"--rates {file}: {name} has {chosen}; give a finite number above 0, or a list of them"
+            )
+    return rates
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _rates_of(rates: dict[str, float | list[float]], name: str, usual: float) -> list[float]:

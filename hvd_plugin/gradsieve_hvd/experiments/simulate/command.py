@@ -67,7 +67,7 @@ def _names(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, st
     multiple=True,
     default=(1.0, 0.01),
     show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
+    type=options.FiniteRange(0, 1, min_open=True),
     help="Of pushes. Can be repeated.",
 )
 @click.option("--seeds", default=24, show_default=True, type=click.IntRange(2))
