@@ -54,7 +54,7 @@ class CountedTransport:
         name: of what is exchanged, which is exchanged in every step.
 
     received_bytes: so far, messages to itself apart. inner: as given. legs: of the exchange, in the order in
-    which they left. device_sums: see `SummingOnDevices`.
+    which they left. device_sums: see `SummingOnDevices`. in_order: see `TorchDistributedTransport`.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class CountedTransport:
         self._made = clock()
         sums = inner.device_sums if isinstance(inner, SummingOnDevices) else None
         self.device_sums = None if sums is None else _CountedDeviceSums(self, sums, name)
+        self.in_order: bool = getattr(inner, "in_order", False)
 
     @property
     def sent_bytes(self) -> int:

@@ -44,8 +44,12 @@ class Pending(Generic[Result]):
         self._finish: Callable[[], Result] | None = finish
 
     def advance(self) -> None:
-        """Wait for the first round of messages, if there are two; in the thread."""
-        if isinstance(self._finish, Advancing):
+        """Wait for the first round of messages, if there are two; in the thread.
+
+        Not where ranks must wait in one order: which of them finds something else to advance before it
+        finishes what is first differs, and a rank in a sum and one in a message would wait for each other.
+        """
+        if isinstance(self._finish, Advancing) and not self.transport.in_order:
             self._finish.advance()
 
     def finish(self) -> Result:

@@ -35,10 +35,12 @@ class TorchDistributedTransport:
         group: the process group; None for the default one.
         timeout: how long a message may take, in seconds.
 
-    rank, size: see `Transport`. device_sums: see `SummingOnDevices`.
+    rank, size: see `Transport`. device_sums: see `SummingOnDevices`. in_order: sums wait until all ranks are
+    within, and sends until they are received, so ranks must wait for things in one order.
     """
 
     device_sums: DeviceSums | None = None
+    in_order = True
 
     def __init__(self, group: Any = None, timeout: float = 300.0) -> None:
         self._group, self._timeout = group, timeout
