@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import numbers
 import pickle
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -107,11 +108,18 @@ def _contiguous_copy(parameter: Parameter) -> Tensor:
 def _plain(value: Any) -> Any:
     if isinstance(value, Tensor) and value.numel() == 1:
         return value.item()
+    if isinstance(value, numbers.Real):
+        return _number(value)
+    if isinstance(value, tuple | list) and all(isinstance(each, numbers.Real) for each in value):
+        return [_number(each) for each in value]
+    return None
+
+
+def _number(value: numbers.Real) -> float:
+    """Return Python's number for any, also one of NumPy's: a schedule may take it from a table."""
     if isinstance(value, bool | int | float):
         return value
-    if isinstance(value, tuple | list) and all(isinstance(each, int | float) for each in value):
-        return list(value)
-    return None
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def _own(value: Any) -> Any:

@@ -1,5 +1,8 @@
 """A shard executes orders on its tensors, by the user's own optimizer."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 from torch.nn import Parameter
@@ -126,3 +129,15 @@ def test_gradients_of_another_model_are_refused_and_nothing_is_kept():
     with pytest.raises(PayloadError, match="which another rank keeps"):
         shard.take(parts(1, torch.ones(3), tensors=[5]))
     assert shard.ledger.given == 0
+
+
+def test_numbers_of_numpy_are_hyperparameters_too():
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.AdamW([parameter], lr=0.1)
+    optimizer.param_groups[0] |= {
+        "lr": np.float32(0.5),
+        "betas": (np.float64(0.5), 0.75),
+        "warm": np.int64(3),
+    }
+    (told,) = json.loads(json.dumps(hyperparameters_of(optimizer)))
+    assert (told["lr"], told["betas"], told["warm"]) == (0.5, [0.5, 0.75], 3)
