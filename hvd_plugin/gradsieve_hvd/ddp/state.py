@@ -98,7 +98,7 @@ class DdpState:
 
 
 def _group_of(model: DistributedDataParallel, asked: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
-    """Return the group that the model's gradients are averaged in; None for all ranks."""
+    """Return the group that the model's gradients are averaged in; None for the default one."""
     if getattr(model, "skip_all_reduce_unused_params", False):
         raise ConfigurationError(
             "DistributedDataParallel(skip_all_reduce_unused_params=True) does not hand over all of its "
@@ -110,4 +110,6 @@ def _group_of(model: DistributedDataParallel, asked: dist.ProcessGroup | None) -
             f"process_group has ranks {dist.get_process_group_ranks(asked)}, and the model's gradients are "
             f"averaged over ranks {ranks}: give DdpState the model's group, or none"
         )
-    return None if len(ranks) == dist.get_world_size() else model.process_group
+    if asked is not None:
+        return asked
+    return None if model.process_group is dist.group.WORLD else model.process_group
