@@ -7,9 +7,10 @@ binary floating point and would be rounded up to 8, so the arithmetic here is do
 from __future__ import annotations
 
 import math
+import numbers
 from fractions import Fraction
 from functools import lru_cache
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 
 @lru_cache(maxsize=4096)
@@ -53,6 +54,13 @@ def is_number(value: object) -> TypeGuard[int | float]:
 def is_fraction(value: object) -> bool:
     """Return whether ``value`` is a number in (0, 1]."""
     return is_number(value) and 0 < value <= 1
+
+
+def plain_count(value: Any) -> Any:
+    """Return Python's integer for one of another kind, such as NumPy's; anything else as it is."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    return value
 
 
 def is_count(value: object, lowest: int) -> bool:

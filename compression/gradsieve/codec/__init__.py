@@ -3,7 +3,7 @@
 from gradsieve.codec.decode import decode, split
 from gradsieve.codec.encode import encode, encode_all, encode_refusal, encode_rounded
 from gradsieve.codec.estimate import estimated_bytes
-from gradsieve.codec.frame import Label, frame, unframe
+from gradsieve.codec.frame import Label, frame, framed, start_bytes, unframe
 from gradsieve.codec.header import Refusal
 from gradsieve.codec.payload import Payload
 from gradsieve.codec.values import ValueDtype, sent_values
@@ -20,7 +20,9 @@ __all__ = [
     "encode_rounded",
     "estimated_bytes",
     "frame",
+    "framed",
     "sent_values",
     "split",
+    "start_bytes",
     "unframe",
 ]

@@ -7,6 +7,7 @@ format is written down in docs/wire-format.md.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,13 +43,31 @@ def frame(content: Tensor, label: Label) -> Tensor:
     """Return a message (uint8 [bytes], CPU, contiguous) with ``content`` (uint8 [bytes], not mutated) in
     it.
     """
-    numbers = (label.epoch, label.ready_microseconds, len(label.sizes), *label.sizes, content.numel())
-    start = _FIXED.pack(MAGIC, VERSION) + write_numbers(numbers)
-    message = np.empty(len(start) + content.numel() + CHECKSUM_BYTES, np.uint8)
+    return framed([content], label)
+
+
+def framed(pieces: Sequence[Tensor], label: Label) -> Tensor:
+    """Return a message with pieces (uint8 [bytes] each, not mutated) one behind the other; see `frame`."""
+    start = _start(sum(each.numel() for each in pieces), label)
+    sizes = [len(start), *(each.numel() for each in pieces), CHECKSUM_BYTES]
+    message = np.empty(sum(sizes), np.uint8)
     message[: len(start)] = np.frombuffer(start, np.uint8)
-    message[len(start) : -CHECKSUM_BYTES] = content.numpy()
+    at = len(start)
+    for each in pieces:
+        message[at : at + each.numel()] = each.numpy()
+        at += each.numel()
     seal(message, message.size)
     return torch.from_numpy(message)
+
+
+def start_bytes(content_bytes: int, label: Label) -> int:
+    """Return how many bytes of a message stand before so many bytes of content."""
+    return len(_start(content_bytes, label))
+
+
+def _start(content_bytes: int, label: Label) -> bytes:
+    numbers = (label.epoch, label.ready_microseconds, len(label.sizes), *label.sizes, content_bytes)
+    return _FIXED.pack(MAGIC, VERSION) + write_numbers(numbers)
 
 
 def unframe(message: Tensor) -> tuple[Label, Tensor]:

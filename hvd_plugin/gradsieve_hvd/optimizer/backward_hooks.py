@@ -63,6 +63,12 @@ class BackwardHooks:
 
                 self._handles[name] = parameter.register_post_accumulate_grad_hook(hook)
 
+    def remove(self) -> None:
+        """Have backward call nobody here any more."""
+        for handle in self._handles.values():
+            handle.remove()
+        self.paused = True
+
     def accumulated(self, name: str) -> None:
         """A backward pass has accumulated a gradient.
 

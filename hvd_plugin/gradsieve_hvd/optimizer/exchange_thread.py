@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import queue
 import threading
@@ -22,6 +23,7 @@ from .counted_transport import CountedTransport, counted_transport
 
 Result = TypeVar("Result")
 _LOOK_SECONDS = 1.0
+_FAREWELL_SECONDS = 5.0
 
 
 Begun = Callable[[Transport], Callable[[], Result]]
@@ -119,6 +121,7 @@ class ExchangeThread:
         thread = threading.Thread(
             target=_run, args=(self._queue, self._failure), name="gradsieve-exchange", daemon=True
         )
+        _RUNNING[thread] = self._queue
         thread.start()
         weakref.finalize(self, self._queue.put, None)
 
@@ -135,6 +138,23 @@ class ExchangeThread:
             return begin(transport)
         except Exception as error:  # noqa: BLE001 - raised in its turn, when the step can be rolled back
             return partial(_raise, error)
+
+
+_RUNNING: weakref.WeakKeyDictionary[threading.Thread, queue.SimpleQueue[Pending[Any] | None]] = (
+    weakref.WeakKeyDictionary()
+)
+"""What each thread works on."""
+
+
+@atexit.register
+def _end_threads() -> None:
+    """Wait a little until threads have ended: one that comes back from C++ while Python is being taken down
+    aborts the process. What waits for a rank that has gone does not come back.
+    """
+    until = time.monotonic() + _FAREWELL_SECONDS
+    for thread, works in list(_RUNNING.items()):
+        works.put(None)
+        thread.join(max(until - time.monotonic(), 0.0))
 
 
 def _raise(error: Exception) -> NoReturn:

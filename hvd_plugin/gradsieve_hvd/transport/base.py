@@ -141,7 +141,8 @@ class PostingBlocks(Protocol):
         ranks for this one. See `Posting.begin_allgather`.
 
         Args:
-            messages: by rank, this one's among them.
+            messages: by rank, this one's among them; kept until an allgather of the channel that is begun
+                later was used up.
             channel: of allgathers, with which these stand in one order.
 
         Raises:

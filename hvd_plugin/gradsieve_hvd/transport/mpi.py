@@ -78,6 +78,7 @@ class MpiTransport:
         self._numbers, self._mails = itertools.count(), itertools.count()
         self._rings = SideBySide(RINGS_AT_ONCE)
         self._unfinished: dict[int, object] = {}  # MPI still writes to, or reads from, their memory
+        self._blocks: dict[int, list[tuple[int, _Sending]]] = {}  # under way, with who gets them, by tag
         # Horovod registers its shutdown when it is initialised, and what was registered last comes first.
         atexit.register(self._end)
         # Its shutdown on another rank ends MPI here at any moment, which deletes this first.
@@ -107,25 +108,38 @@ class MpiTransport:
         Raises:
             ExchangeError, ConfigurationError: see `send_receive`.
         """
-        return self.begin_alltoall([message] * self.size, channel)
+        tag = _FIRST_CHANNEL + channel % _CHANNELS
+        messages = [message] * self.size
+        sending = self._begin_sends(messages, tag)
+
+        def arriving() -> Iterator[Tensor]:
+            yield from self._arriving(messages, tag)
+            for to, each in [*self._blocks.pop(tag, ()), *sending]:
+                self.finish_send(each, to)
+
+        return arriving
 
     def begin_alltoall(self, messages: Sequence[Tensor], channel: int = 0) -> Arriving:
         """Send each rank its own message, and return without waiting; see `PostingBlocks`.
+
+        The next allgather of the channel sees them off. Who waited for that here, before an exchange that was
+        begun earlier is finished, would wait for a rank that takes nothing more until this one takes what
+        belongs to the earlier one.
 
         Raises:
             ExchangeError, ConfigurationError: see `send_receive`.
         """
         tag = _FIRST_CHANNEL + channel % _CHANNELS
+        self._blocks.setdefault(tag, []).extend(self._begin_sends(messages, tag))
+        return lambda: self._arriving(messages, tag)
+
+    def _begin_sends(self, messages: Sequence[Tensor], tag: int) -> list[tuple[int, _Sending]]:
         others = [(self.rank + away) % self.size for away in range(1, self.size)]
-        sending = {to: self.begin_send(messages[to], to, tag) for to in others}
+        return [(to, self.begin_send(messages[to], to, tag)) for to in others]
 
-        def arriving() -> Iterator[Tensor]:
-            for source in range(self.size):
-                yield messages[source] if source == self.rank else self._received(source, tag)
-            for to, each in sending.items():
-                self.finish_send(each, to)
-
-        return arriving
+    def _arriving(self, messages: Sequence[Tensor], tag: int) -> Iterator[Tensor]:
+        for source in range(self.size):
+            yield messages[source] if source == self.rank else self._received(source, tag)
 
     def begin_allreduce(self, values: Tensor, channel: int = 0) -> Callable[[], Tensor]:
         """Begin a sum over ranks without waiting; see `BeginningSums`.

@@ -15,7 +15,11 @@ from torch import Tensor
 from gradsieve.errors import ConfigurationError, ExchangeError
 
 _FIRST_TAG, _TAGS = 20_000, 4_096  # above the channels of allgathers; one for each time mail is opened
-_SHORTEST_NAP, _MOVING_NAP, _LONGEST_NAP = 50e-6, 100e-6, 2e-3  # seconds
+_SHORTEST_NAP, _MOVING_NAP, _USUAL_NAP, _LONGEST_NAP = 50e-6, 100e-6, 2e-3, 20e-3  # seconds
+_LATER = 0.01
+"""Of the time since the last letter: who has been idle for long looks seldom, and a letter waits for at most
+so much longer.
+"""
 _LONGEST_LETTER = 2**31 - 1
 Result = TypeVar("Result")
 
@@ -56,6 +60,8 @@ class MpiMail:
         self._own: queue.Queue[Tensor] = queue.Queue()  # see thread_mail.Box: no SimpleQueue
         self._leaving: list[_Leaving] = []
         self._lock = threading.Lock()
+        self._last = time.monotonic()  # when a letter came or left
+        self._nap = _SHORTEST_NAP
 
     def post(self, letter: Tensor, to: int) -> None:
         """See `Mail`.
@@ -71,6 +77,7 @@ class MpiMail:
                 f"rank {self.rank}: a letter of {letter.numel()} bytes; MPI takes {_LONGEST_LETTER}: spread "
                 "the model over more ranks"
             )
+        self._last = time.monotonic()
         letter = letter.contiguous()
         buffer: list[Any] = [letter.numpy(), MPI.BYTE]
         with self._lock:
@@ -79,19 +86,25 @@ class MpiMail:
 
     def collect(self, seconds: float) -> tuple[int, Tensor] | None:
         """See `Mail`."""
-        ends, nap = time.monotonic() + seconds, _SHORTEST_NAP
+        ends = time.monotonic() + seconds
         while True:
             status = MPI.Status()
             arriving = self._ask(lambda: self._comm.Improbe(MPI.ANY_SOURCE, self._tag, status), "collecting")  # noqa: B023 - called at once
+            now = time.monotonic()
             if arriving is not None:
+                self._last, self._nap = now, _SHORTEST_NAP
                 return status.Get_source(), self._received(arriving, status)
-            left = ends - time.monotonic()
-            nap = min(2 * nap, _MOVING_NAP if self._still_leaving() else _LONGEST_NAP)
+            left = ends - now
+            idle = min(max(_USUAL_NAP, _LATER * (now - self._last)), _LONGEST_NAP)
+            self._nap = min(2 * self._nap, _MOVING_NAP if self._still_leaving() else idle)
             try:
-                return self.rank, self._own.get(timeout=max(min(nap, left), 0.0))
+                own = self._own.get(timeout=max(min(self._nap, left), 0.0))
             except queue.Empty:
                 if left <= 0:
                     return None
+            else:
+                self._last, self._nap = time.monotonic(), _SHORTEST_NAP
+                return self.rank, own
 
     def close(self, seconds: float) -> None:
         """See `Mail`."""

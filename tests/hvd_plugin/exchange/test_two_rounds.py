@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
+from typing import Any
 
 import pytest
 import torch
+from real_ranks import on_ranks
 
 from gradsieve.errors import ExchangeError
 from gradsieve.sparse_gradient import SparseGradient
@@ -136,3 +139,39 @@ def test_threads_start_work_in_its_order_some_at_a_time_and_raise_where_it_is_wa
     with pytest.raises(ExchangeError, match="broken"):
         waits[3]()
     assert sorted(started.get(timeout=SECONDS) for _ in range(3)) == [2, 3, 4]
+
+
+@on_ranks
+def test_a_rank_that_has_more_under_way_than_another_waits_for_nobody_who_waits_for_it(hvd: Any) -> None:
+    """Rank 0 advances a second bucket before it finishes the first; rank 1 finishes that before it has begun
+    another. Messages are too long to leave before they are taken.
+    """
+    if not hvd.mpi_enabled():
+        return
+    from gradsieve_hvd.transport.mpi import MpiTransport
+
+    elements, gates = 400_000, [threading.Event() for _ in range(2)]
+    values = torch.arange(elements).float() + hvd.rank()
+    thread = ExchangeThread(MpiTransport(timeout=15.0), SECONDS)
+
+    def begin(transport: Transport) -> Any:
+        gradient = SparseGradient(elements, torch.arange(elements), values)
+        return exchanges.begin_exchange(ScatterExchange(rebalance=0), gradient, transport)
+
+    def gate(number: int) -> None:
+        """What is advanced behind it waits until it is open."""
+        thread.submit(lambda _: Rest(lambda: gates[number].wait(SECONDS), lambda _: None), "a gate")
+
+    gate(0)
+    first = thread.submit(begin, "first")
+    gate(1)
+    if hvd.rank():
+        gates[1].set()
+    gates[0].set()
+    time.sleep(0.5)  # rank 1 is within the end of the first one
+    second = thread.submit(begin, "second")
+    hvd.barrier()
+    gates[1].set()
+    wanted = hvd.size() * torch.arange(elements).float() + sum(range(hvd.size()))
+    for each in (first, second):
+        assert torch.equal(each.wait().total, wanted)
