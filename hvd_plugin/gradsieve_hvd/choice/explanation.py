@@ -52,6 +52,8 @@ class Explanation:
             elif self.tried:
                 reason = "to compare both"
             chosen += f" instead of '{self.before}', {reason}"
+        elif self.trying:
+            chosen += ", to measure it"
         parts = [chosen]
         figures = sorted(self.expected.items(), key=lambda each: each[1])
         if figures:

@@ -38,7 +38,8 @@ class PathChoice:
     3. Between two that have been measured `MEASURED_MARGIN` and `MEASURED_PATIENCE` are enough.
     4. A path that was not measured lately, and is expected to be hardly slower, is tried between two
        measurements of the one in use, when what that may cost is at most a hundredth of the time so far:
-       predictions may be wrong, steps are not. If it was sooner in the mean of its trials, it stays.
+       predictions may be wrong, steps are not. If it was sooner in the mean of its trials, it stays; what a
+       trial has cost beyond what was expected puts the next ones off.
 
     path: in use. epoch: how often it has changed. trying: whether it is in use to be measured only.
     """
@@ -48,7 +49,7 @@ class PathChoice:
         self._usual = path
         self._surplus = Surplus(path)
         self._candidate, self._times = path, 0
-        self._may_cost = 0.0
+        self._may_cost = self._reserved = 0.0
         self._steps, self._tried_at = 0, dict[str, int]()
         self._trials, self._last_trial = 0, 0
 
@@ -93,7 +94,8 @@ class PathChoice:
         return self.path
 
     def _won(self, tried: str, expected: Mapping[str, float]) -> bool:
-        return expected[tried] < (1 - _WON) * expected[self.path]
+        """Whether a path that was tried is to be taken: not where its trial counts for nothing."""
+        return self._surplus.knows(tried) and expected[tried] < (1 - _WON) * expected[self.path]
 
     def _patience(self, best: str, expected: Mapping[str, float]) -> int | None:
         """Return for how many steps the best path must have been that; None if it is not worth a change."""
@@ -120,7 +122,7 @@ class PathChoice:
         cost = SETTLED * max(expected[next_best] - now, least * now)
         if cost > self._may_cost:
             return None
-        self._may_cost -= cost
+        self._may_cost, self._reserved = self._may_cost - cost, cost
         return next_best
 
     def _end_trial(self, predicted: Mapping[str, float]) -> None:
@@ -131,8 +133,8 @@ class PathChoice:
         elif times > _CHANGED:
             self._surplus.change(self._usual)
             self._take(self._usual)
-        elif self._surplus.settled:
-            self._surplus.end_trial(self._usual)
+        elif self._surplus.trial_is_over:
+            self._may_cost -= max(self._surplus.end_trial(self._usual) - self._reserved, 0.0)
             self._take(self._usual)
 
     def _near(self, path: str) -> float:

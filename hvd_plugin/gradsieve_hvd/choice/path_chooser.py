@@ -105,7 +105,6 @@ class PathChooser:
         return Explanation(
             path=self.path,
             epoch=self._choice.epoch,
-            rounds=self._rounds,
             trying=self._choice.trying,
             predicted=dict(self._predicted),
             expected=self._choice.expected(self._predicted),

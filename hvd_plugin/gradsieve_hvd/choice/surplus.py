@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import median
+
+from .trial import Trial
 
 _WINDOW = 5
 _FIRST = 2
@@ -17,17 +18,6 @@ _ALIKE = 0.2
 _LEAST_SHARE, _MOST_SHARE = -0.5, 1.0
 _REMEMBERED = 6
 """Trials of a path of which the mean counts; of more, the last ones."""
-_REPEATABLE = 0.08
-"""Of a step: if steps by one path before and after a trial differ by more, it tells nothing **(r)**."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """path: on trial. before: what steps took by the usual path. during: by this one; None until known."""
-
-    path: str
-    before: float
-    during: float | None = None
 
 
 class Surplus:
@@ -38,8 +28,8 @@ class Surplus:
     2. When the path changes, what both have in common cancels: as much as the old path's surplus has drifted
        since it was noted is taken off the new one's. So a machine that became slower meanwhile, for all
        paths, makes none look worse than another.
-    3. A trial is a path between two measurements of the usual one, and counts as far as it differs from
-       their mean. If these two differ, the machine was slower for a while, and the trial counts for nothing.
+    3. A trial is a path between two measurements of the usual one; see `Trial`. One that tells nothing counts
+       for nothing.
     4. What trials of a path have found is averaged, as one of five steps may well be wrong where steps
        scatter, and stays known when that path becomes the usual one.
 
@@ -51,7 +41,7 @@ class Surplus:
         self._noted: dict[str, float] = {}
         self._compared = defaultdict[str, int](int)
         self._measures_anew = True
-        self._trial: _Trial | None = None
+        self._trial: Trial | None = None
         self._steps: deque[tuple[float, float]] = deque(maxlen=_WINDOW)
         self._to_skip = 0
         self._drift = 0.0
@@ -79,6 +69,9 @@ class Surplus:
 
     def observe(self, predicted: Mapping[str, float], seconds: float) -> None:
         """A step by the path in use took so long, and so long was predicted of each path."""
+        trial = self._trial
+        if trial is not None and trial.under_way:
+            trial.observe(seconds)
         if self._to_skip:
             self._to_skip -= 1
             return
@@ -90,14 +83,14 @@ class Surplus:
         if not self.settled:
             return
         now = median(seconds - predicted for predicted, seconds in self._steps)
-        if self._trial is not None and self._trial.during is None:
+        if trial is not None and trial.under_way:
             return  # `end_trial` looks at it
         if self._measures_anew:
             self._noted[self._path], self._measures_anew = now - self._drift, False
         elif abs(now - self._noted[self._path]) <= _ALIKE * own:
             self._drift = now - self._noted[self._path]
-        if self._trial is not None:
-            self._compare(self._trial, predicted)
+        if trial is not None:
+            self._compare(trial, predicted)
 
     def change(self, path: str, *, compared: bool = False) -> None:
         """Another path is taken from the next step on.
@@ -112,14 +105,25 @@ class Surplus:
 
     def begin_trial(self, path: str) -> None:
         """A path is tried from the next step on; the usual one is measured."""
-        self._trial = _Trial(path, self._usual_seconds())
+        self._trial = Trial(path, self._usual_seconds())
         self._take(path)
 
-    def end_trial(self, usual: str) -> None:
-        """The usual path is taken again."""
-        assert self._trial is not None, "there is one to end"
-        self._trial = _Trial(self._trial.path, self._trial.before, self._usual_seconds())
+    @property
+    def trial_is_over(self) -> bool:
+        """Whether a trial that is under way has told what it can."""
+        assert self._trial is not None, "there is one"
+        return self.settled or self._trial.is_over([seconds for _, seconds in self._steps])
+
+    def end_trial(self, usual: str) -> float:
+        """The usual path is taken again; return how many seconds the trial has cost."""
+        trial = self._trial
+        assert trial is not None, "there is one to end"
+        if self._steps:
+            trial.end(self._usual_seconds())
+        else:  # predictions have changed all the time
+            self._trial = None
         self._take(usual)
+        return trial.cost
 
     def _take(self, path: str) -> None:
         self._path, self._to_skip = path, _FIRST
@@ -127,16 +131,15 @@ class Surplus:
 
     def _usual_seconds(self) -> float:
         """Return the mean of the middle ones: it scatters less than their median."""
-        middle = sorted(seconds for _, seconds in self._steps)[1:-1]
+        steps = sorted(seconds for _, seconds in self._steps)
+        middle = steps[1:-1] or steps
         return sum(middle) / len(middle)
 
-    def _compare(self, trial: _Trial, predicted: Mapping[str, float]) -> None:
-        assert trial.during is not None, "it has ended"
+    def _compare(self, trial: Trial, predicted: Mapping[str, float]) -> None:
         self._trial = None
-        after = self._usual_seconds()
-        if abs(after - trial.before) > _REPEATABLE * after:
+        beyond = trial.beyond(self._usual_seconds())
+        if beyond is None:
             return
-        beyond = trial.during - (trial.before + after) / 2
         usual = predicted[self._path] + self._noted[self._path]
         found = usual + beyond - predicted[trial.path]
         number = min(self._compared[trial.path] + 1, _REMEMBERED)

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any, Final
@@ -95,7 +96,7 @@ class PathChanges:
         self.path = self._allowed[0]
         self._chooser: PathChooser | None = None
         self._ranks_per_core = 1.0
-        self._learns_again, self._first_round = 0.0, True
+        self._learns_again, self._first_round, self._rounds = 0.0, True, 0
 
     def agree(self) -> None:
         """Time this machine and messages of few bytes, and find out how many ranks share a core, before the
@@ -124,15 +125,15 @@ class PathChanges:
         Raises:
             ExchangeError: a rank took no part in a probe in time.
         """
+        self._rounds += 1
         trailer = next(each for bucket, _ in launched if (each := _trailer_of(bucket)) is not None)
-        seen = self._timings(launched)
         chooser = self._chooser
         learns = learns and not self._first_round  # that one begins with backward
         self._first_round = False
         if chooser is not None and learns and trailer.heard is not None:
             began = time.monotonic()
             if began >= self._learns_again:
-                self._learn(chooser, seen, trailer)
+                self._learn(chooser, self._timings(launched), trailer)
                 took = time.monotonic() - began
                 self._learns_again = began + took / _LEARNING_SHARE
         if trailer.heard is not None:
@@ -146,7 +147,7 @@ class PathChanges:
     def explain(self) -> Explanation:
         """Return what is in use, and on rank 0 why."""
         if self._chooser is not None:
-            return self._chooser.explain()
+            return replace(self._chooser.explain(), rounds=self._rounds)
         alone = self._reducer.messages.size == 1
         return Explanation(self.path, why="one rank alone has no choice" if alone else "rank 0 chooses")
 
@@ -169,7 +170,7 @@ class PathChanges:
         loads = [self._load(bucket) for bucket in self._plan.sparse]
         changed = chooser.observe(Round(seen, loads, seconds.computing, seconds.total - skew))
         if changed is not None:
-            _log.info("%s", changed)
+            _log.info("%s", replace(changed, rounds=self._rounds))
 
     def _load(self, bucket: SparseBucket | WholeBucket) -> Load:
         config, states = self._reducer.settings.config, self._reducer.states

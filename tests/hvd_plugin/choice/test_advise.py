@@ -111,6 +111,18 @@ def test_what_is_not_a_number_of_parameters_is_refused_with_an_example(text):
         parse_count(text)
 
 
+def test_what_no_model_and_no_cluster_has_is_refused_and_large_ones_are_answered_soon(tmp_path):
+    with pytest.raises(ConfigurationError, match="more than 1,000,000,000,000 really meant"):
+        parse_count("1e15")
+    result = CliRunner().invoke(
+        main, ["advise", "--params", "1M", "--ranks", "1000000", "--link", "none", "--step-ms", "1"]
+    )
+    assert result.exit_code == 2
+    assert "1<=x<=1024" in result.output
+    written, _ = advised(tmp_path, "1gbit", "--params", "70B", "--ranks", "256", "--slow", "wander:4x")
+    assert len(written["rows"]) == len(PATHS)
+
+
 RATES = WorkRates(select=1.5e-9, encode=1e-8, decode=5e-9, add=3e-10, narrow=1e-9, factor=1e-9)
 
 

@@ -156,6 +156,7 @@ def test_a_change_is_told_once_with_both_paths():
 def test_that_a_trial_ends_to_compare_both_is_told():
     trial = Explanation("allgather").changed_to("scatter", 1, trying=True)
     assert "'scatter' instead of 'allgather', to measure it" in trial.line
+    assert "travel by 'scatter', to measure it" in Explanation("scatter", trying=True).line
     back = trial.changed_to("allgather", 2, trying=False)
     assert "'allgather' instead of 'scatter', to compare both" in back.line
     assert "which is expected to be sooner" in back.changed_to("ring", 3, trying=False).line
@@ -264,3 +265,70 @@ def test_a_machine_that_becomes_slower_for_all_paths_changes_none():
     for slower in (1.05, 1.1, 1.15, 1.3):
         steps(choice, predicted, {"allgather": slower, "ring": 1.1 * slower}, 30)
     assert (choice.path, choice.epoch) == ("allgather", epoch)
+
+
+def test_a_path_that_was_slower_than_before_and_after_is_so_whatever_the_machine_did():
+    choice, predicted = PathChoice("allgather"), {"allgather": 1.0, "ring": 1.2}
+    tried = False
+    for _ in range(1000):
+        slower = 1.2 if tried and not choice.trying else 1.0
+        choice.decide(predicted, slower * (1.5 if choice.path == "ring" else 1.0))
+        tried = tried or choice.trying
+    assert (choice.path, choice.epoch) == ("allgather", 2)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_a_trial_costs_beyond_what_was_expected_puts_the_next_ones_off(seed):
+    """The machine is now like this, now like that, so that trials tell nothing."""
+    choice, dice = PathChoice("allgather"), random.Random(seed)
+    predicted, takes = {"allgather": 1.0, "ring": 1.2}, {"allgather": 1.0, "ring": 1.4}
+    seconds = best = 0.0
+    for _ in range(200):
+        slower = dice.choice([1.0, 1.3, 1.6])
+        for _ in range(10):
+            seconds, best = seconds + slower * takes[choice.path], best + slower
+            choice.decide(predicted, slower * takes[choice.path])
+    assert 1.0 < seconds / best < 1.015
+
+
+def test_a_trial_that_is_lost_ends_early():
+    choice, predicted = PathChoice("allgather"), {"allgather": 1.0, "ring": 1.2}
+    taken = steps(choice, predicted, {"allgather": 1.0, "ring": 1.5}, 400)
+    assert 0 < taken.count("ring") < SETTLED
+
+
+def test_a_trial_ends_although_its_steps_scatter_too_much_to_tell():
+    choice, dice = PathChoice("allgather"), random.Random(0)
+    predicted = {"allgather": 1.0, "ring": 1.1}
+    lasted = trials = 0
+    for _ in range(1000):
+        took = dice.choice([0.6, 1.0, 1.5]) if choice.trying else 1.0
+        before = choice.trying
+        choice.decide(predicted, took)
+        lasted, trials = lasted + choice.trying, trials + (choice.trying and not before)
+    assert trials
+    assert lasted <= 20 * trials
+
+
+def test_a_pause_in_mid_trial_is_not_charged_to_it():
+    """Else no path would be tried for a hundred times as long."""
+    choice, predicted = PathChoice("allgather"), {"allgather": 1.0, "ring": 1.05}
+    paused = False
+    for _ in range(800):
+        pauses, paused = choice.trying and not paused, paused or choice.trying
+        choice.decide(predicted, 500.0 if pauses else predicted[choice.path])
+    assert choice.epoch >= 4
+
+
+def test_a_first_trial_after_which_the_machine_is_slower_counts_for_nothing_and_is_not_won():
+    """Only predictions speak for the path then, and what its steps take is not known."""
+    choice, predicted = PathChoice("allgather"), {"allgather": 1.0, "scatter": 0.95}
+    tried, after = False, []
+    for _ in range(250):
+        slower = 1.3 if tried and not choice.trying else 1.0
+        choice.decide(predicted, slower * predicted[choice.path])
+        if tried and not choice.trying:
+            after.append(choice.path)
+        tried = tried or choice.trying
+    assert set(after[: 2 * SETTLED]) == {"allgather"}
+    assert len(after) > 2 * SETTLED

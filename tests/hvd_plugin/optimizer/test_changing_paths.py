@@ -209,6 +209,19 @@ def test_a_probe_that_was_ordered_is_made_by_all_ranks_and_timed_by_rank_0():
     assert all(probe.sent_bytes == 30_000 and probe.seconds > 0 for probe in probes)
 
 
+def test_rounds_that_rank_0_has_no_time_to_look_at_are_counted(monkeypatch):
+    monkeypatch.setattr("gradsieve_hvd.optimizer.path_changes._LEARNING_SHARE", 1e-9)
+
+    def work(rank: ThreadRank) -> int:
+        for number in range(5):
+            rank.optimizer.zero_grad()
+            loss_of(rank.model, number, rank.rank).backward()
+            rank.optimizer.step()
+        return rank.optimizer.explain().rounds
+
+    assert on_thread_ranks(2, work, exchange="auto", compression=laplace())[0] == 5
+
+
 def test_a_rank_whose_data_have_run_out_follows_the_others():
     def work(rank: ThreadRank) -> list[torch.Tensor]:
         script(rank, ["dense"])
