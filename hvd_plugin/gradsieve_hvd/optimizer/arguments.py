@@ -85,6 +85,29 @@ def exchanged(named: list[tuple[str, Parameter]]) -> list[tuple[str, Parameter]]
     return kept
 
 
+def added_to(
+    optimizer: torch.optim.Optimizer, param_group: dict[str, Any], names: Collection[str]
+) -> list[tuple[str, Parameter]]:
+    """Add a group by the method of the user's class; return its parameters that are exchanged, with names of
+    their own.
+
+    names: of those that there are, also in groups that were taken out since.
+
+    Raises:
+        ConfigurationError: one cannot be exchanged; nothing was added.
+    """
+    super(type(optimizer), optimizer).add_param_group(param_group)  # type: ignore[misc]
+    number = len(optimizer.param_groups) - 1
+    while any(name.startswith(f"added.{number}.") for name in names):
+        number += 1
+    group = optimizer.param_groups[-1]["params"]
+    try:
+        return exchanged([(f"added.{number}.{place}", parameter) for place, parameter in enumerate(group)])
+    except ConfigurationError:
+        optimizer.param_groups.pop()
+        raise
+
+
 def require_known_parameters(optimizer: torch.optim.Optimizer, known: Collection[Parameter]) -> None:
     """Check that nobody has put parameters into an optimizer's groups by hand: they would be updated with
     this rank's gradients.

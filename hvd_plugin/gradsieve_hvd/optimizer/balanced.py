@@ -7,18 +7,20 @@ from typing import Any
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.engine.compression_argument import settings_from
+from gradsieve_hvd.server.modes import USUAL_ANNOUNCEMENTS
 
 from .request import Request
 from .synchronous import synchronous_as
 
 
-def balanced(request: Request, *, announce_every: int = 10) -> Any:
+def balanced(request: Request, *, announce_every: int = USUAL_ANNOUNCEMENTS) -> Any:
     """Return an optimizer as of mode "synchronous" whose gradients are means over samples, and that changes
     the ranks' shares of a `DynamicSampler`.
 
     Args:
         request: see `DistributedOptimizer`.
-        announce_every: steps after which ranks tell each other their speeds, and shares may change.
+        announce_every: steps after which ranks tell each other their speeds, and shares may change; they do
+            so after the third, too.
 
     Raises:
         ConfigurationError: see `synchronous_as`; or a setting has no meaning in this mode.

@@ -12,7 +12,7 @@ from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.engine.supported import NOT_SYNCHRONIZED, refuse_closure
 
-from .arguments import require_known_parameters, require_passes
+from .arguments import added_to, require_known_parameters, require_passes
 from .derived_class import with_methods
 from .joined_rank import join
 from .sampling import BatchCounter
@@ -58,6 +58,8 @@ class DistributedMethods(torch.optim.Optimizer):
         """
         refuse_closure((self, closure), {})
         require_known_parameters(self, set(self.synchronizer.named.values()))
+        if self.synchronizer.chosen_for is not None:
+            self.synchronizer.chosen_for.look(self.param_groups)
         if self.should_synchronize:
             self.synchronize()
         elif self.synchronizer.in_round:
@@ -137,17 +139,16 @@ class DistributedMethods(torch.optim.Optimizer):
         """Add parameters, on all ranks the same; they get names from their position.
 
         Raises:
-            ConfigurationError: gradients are being exchanged.
+            ConfigurationError: gradients are being exchanged, or a parameter's type cannot be; nothing was
+                added.
         """
         if self.synchronizer.in_round:
             raise ConfigurationError(
                 "add_param_group() was called between backward() and synchronize(), while gradients are "
                 "exchanged. Add parameters between two steps."
             )
-        super(type(self), self).add_param_group(param_group)
-        i = len(self.param_groups) - 1
-        for j, parameter in enumerate(self.param_groups[i]["params"]):
-            self.synchronizer.add(f"added.{i}.{j}", parameter)
+        for name, parameter in added_to(self, param_group, self.synchronizer.named):
+            self.synchronizer.add(name, parameter)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Accumulate so many backward passes before gradients are exchanged; between two steps.

@@ -30,7 +30,7 @@ def optimizer_of(mode: str, request: Request, settings: Mapping[str, Any]) -> An
     Raises:
         ConfigurationError: there is no such mode, or it takes no such setting.
     """
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ConfigurationError(f"mode={mode!r}: known are {', '.join(map(repr, MODES))}")
     parameters = inspect.signature(MODES[mode]).parameters.values()
     own = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]

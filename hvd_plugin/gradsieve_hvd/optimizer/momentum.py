@@ -85,7 +85,7 @@ class TakenOverMomentum:
             ConfigurationError: a parameter group now has what cannot be taken over.
         """
         groups = self._groups()
-        if why := _why_left(groups):
+        if why := why_left(groups):
             raise ConfigurationError(
                 f"momentum is applied before compression, and a parameter group has {why} now, which only "
                 "the optimizer can do. Set it before gradsieve_hvd.DistributedOptimizer is made, or pass "
@@ -106,7 +106,10 @@ class TakenOverMomentum:
 
 
 class _SgdVelocity(Velocity):
-    """settings: returns momentum and weight decay of the step."""
+    """A step without momentum leaves it as it is, as SGD does.
+
+    settings: returns momentum and weight decay of the step.
+    """
 
     def __init__(self, parameter: Parameter, settings: Callable[[], tuple[float, float]]) -> None:
         dtype = torch.float64 if parameter.dtype == torch.float64 else torch.float32
@@ -120,6 +123,12 @@ class _SgdVelocity(Velocity):
         if decay:
             total.view(gradient.shape).add_(self._parameter.detach(), alpha=decay)
         return total
+
+    def commit(self) -> None:
+        """See `Velocity`."""
+        if self._open and not self._momentum:
+            self._pending.copy_(self._committed)
+        super().commit()
 
 
 def is_to_be_taken_over(optimizer: torch.optim.Optimizer, config: CompressionConfig, rank: int) -> bool:
@@ -146,9 +155,10 @@ def why_not_taken_over(optimizer: torch.optim.SGD) -> str:
     """Return what of an SGD only itself can do, in words; empty if its momentum can be applied elsewhere."""
     if type(optimizer) is not torch.optim.SGD:
         return f"{type(optimizer).__name__}, which may change what SGD does,"
-    return _why_left(optimizer.param_groups)
+    return why_left(optimizer.param_groups)
 
 
-def _why_left(groups: list[dict[str, Any]]) -> str:
+def why_left(groups: list[dict[str, Any]]) -> str:
+    """Return what of SGD's settings only itself can apply; empty if there is none."""
     wanted = ("nesterov", "dampening", "maximize")
     return next((f"{name}={group[name]}" for group in groups for name in wanted if group[name]), "")

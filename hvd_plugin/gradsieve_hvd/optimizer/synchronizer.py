@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from gradsieve_hvd.engine.settings import Settings
 from .agreement import Agreement
 from .backward_hooks import BackwardHooks
 from .bucket_reduction import BucketReduction
+from .common_hyperparameters import CommonHyperparameters
 from .connection import Connection
 from .horovod_pace import HorovodPace
 from .insight import Insight
@@ -36,6 +38,7 @@ from .plan import BucketPlan, expected_order
 from .round_clock import RoundClock
 from .round_outcome import RoundOutcome
 from .sampling import Balance, BatchCounter
+from .usual_settings import ChosenFor
 
 
 class Synchronizer:
@@ -64,7 +67,9 @@ class Synchronizer:
     named: all parameters. connection: as given. joining: who has joined. reducer: the step's state.
     agreement: on settings, and the plan. insight: what is known of rounds. in_round: whether gradients are
     being exchanged. batches: that rounds have used. balance: weighs gradients by samples; None if they are
-    not. outcome: of the last round's sums.
+    not. chosen_for: looks whether selecting still suits the optimizer; None where a user has chosen it.
+    hyperparameters: keeps them alike on all ranks; None where they are anyway. outcome: of the last round's
+    sums.
     """
 
     def __init__(
@@ -117,6 +122,8 @@ class Synchronizer:
         self.in_round = False
         self.batches = BatchCounter(self.reducer.messages.rank, self.reducer.messages.size)
         self.balance: Balance | None = None
+        self.chosen_for: ChosenFor | None = None
+        self.hyperparameters: CommonHyperparameters | None = None
         self.agreement.share = self._share
         self.outcome = RoundOutcome(
             self.reducer, self._gradients, momentum, self.joining, self.batches, self.agreement
@@ -255,6 +262,12 @@ class Synchronizer:
             self._hooks.paused = False
             self._clock.started()
 
+    def end_hooks_with(self, optimizer: object) -> None:
+        """Have backward call nobody here once the optimizer is gone, although this is so only when Python has
+        looked for cycles: the next one of the same parameters would seem to have a rival until then.
+        """
+        weakref.finalize(optimizer, self._hooks.remove).atexit = False
+
     # -- synchronize --
 
     def synchronize(self) -> None:
@@ -270,7 +283,7 @@ class Synchronizer:
         again = not self.in_round and self.reducer.unapplied and not self.joining.joined
         if again and (self.joining.absent or not self.reducer.gradients_are_new()):
             return
-        if self.balance is not None:
+        if self.balance is not None and not self.joining.joined:  # else it has computed nothing
             self.balance.computed()
         try:
             self._begin_round()
@@ -288,9 +301,12 @@ class Synchronizer:
             self._plan.freeze(expected_order(self._hooks.reduced()), self.reducer.messages)
             self.insight.end_round(self._launches.launched, learns=not self.joining.absent)
             self._pace.end_round(pending.transport for _, pending in self._launches.launched)
-            self.batches.took(self._hooks.passes)
+            if not self.joining.all_joined:  # else nobody had a batch
+                self.batches.took(self._hooks.passes)
             if self.balance is not None:
                 self.balance.end_step(self.connection.messages)
+            if self.hyperparameters is not None:
+                self.hyperparameters.take_over(self.connection.messages)
         except BaseException as error:
             if self._launches.launched:
                 self.connection.break_off(error)

@@ -21,7 +21,7 @@ from .momentum import TakenOverMomentum, is_to_be_taken_over
 from .paths import path_named
 from .request import Request
 from .synchronizer import Synchronizer
-from .usual_settings import usual_settings
+from .usual_settings import ChosenFor, usual_settings
 
 
 def synchronous(request: Request) -> Any:
@@ -84,4 +84,8 @@ def synchronous_as(
         momentum=TakenOverMomentum(made) if takes_over else None,
         steering=Steering() if request.steered else None,
     )
+    made.synchronizer.end_hooks_with(made)
+    if usual is not None and usual.exchange == "auto" and first.rank == 0:
+        left = "" if takes_over else "it had none at first"
+        made.synchronizer.chosen_for = ChosenFor(type(request.optimizer), left)
     return made

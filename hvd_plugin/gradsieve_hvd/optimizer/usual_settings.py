@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 import gradsieve
 from gradsieve_hvd.engine.settings import Settings
 
-from .momentum import why_not_taken_over
+from .momentum import why_left
 from .paths import ExchangeName
 
 _log = logging.getLogger("gradsieve.optimizer")
+Groups = list[dict[str, Any]]
 _DENSITY = 0.03
 _LARGEST_BETA1 = 0.5
 """Of Adam and AdamW, with which selected entries have kept the loss; with 0.9 they cost 4 to 9 % of it."""
@@ -42,7 +44,8 @@ def usual_settings(optimizer: torch.optim.Optimizer, *, momentum_correction: boo
 
     momentum_correction: whether SGD's momentum may be applied before entries are selected.
     """
-    whole = _why_whole(optimizer, momentum_correction)
+    left = "" if momentum_correction else "momentum_correction=False"
+    whole = _why_whole(type(optimizer), optimizer.param_groups, left)
     compression = gradsieve.Compression.laplace(density=_DENSITY, value_dtype="int4")
     if not whole:
         why = f"{_DENSITY:.0%} of the entries, which {type(optimizer).__name__} goes with"
@@ -51,15 +54,40 @@ def usual_settings(optimizer: torch.optim.Optimizer, *, momentum_correction: boo
     return UsualSettings("bf16", Settings(config=compression), f"{why}. To select, set compression=")
 
 
-def _why_whole(optimizer: torch.optim.Optimizer, momentum_correction: bool) -> str:
-    """Return with which optimizer nothing should be selected; empty if selecting is known to be harmless."""
-    groups, name = optimizer.param_groups, type(optimizer).__name__
-    if type(optimizer) is torch.optim.SGD:
+class ChosenFor:
+    """Warns once when an optimizer is no longer what selecting was chosen for: schedules change momentum.
+
+    Args:
+        kind: the user's class.
+        left: why momentum is applied after the exchange, in words; empty if it is taken over.
+    """
+
+    def __init__(self, kind: type[torch.optim.Optimizer], left: str) -> None:
+        self._kind, self._left, self._told = kind, left, False
+
+    def look(self, groups: Groups) -> None:
+        """Look at the settings that it has now."""
+        if not self._told and (whole := _why_whole(self._kind, groups, self._left)):
+            self._told = True
+            _log.warning(
+                "nothing was set, and entries are selected, which may cost some of the loss with %s, as it "
+                "is now: set exchange='bf16', or compression= to select",
+                whole,
+            )
+
+
+def _why_whole(kind: type[torch.optim.Optimizer], groups: Groups, left: str) -> str:
+    """Return with which optimizer nothing should be selected; empty if selecting is known to be harmless.
+
+    left: why SGD's momentum is not taken over, whatever it is; empty if that depends on what it is.
+    """
+    name = kind.__name__
+    if kind is torch.optim.SGD:
         if not any(group["momentum"] for group in groups):
             return ""
-        why = why_not_taken_over(optimizer) if momentum_correction else "momentum_correction=False"
+        why = left or why_left(groups)
         return f"the momentum of {name} where it is applied after the exchange ({why})" if why else ""
-    if type(optimizer) in (torch.optim.Adam, torch.optim.AdamW):
+    if kind in (torch.optim.Adam, torch.optim.AdamW):
         largest = max(float(group["betas"][0]) for group in groups)
         if largest <= _LARGEST_BETA1:
             return ""

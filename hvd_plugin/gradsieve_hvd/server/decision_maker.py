@@ -15,6 +15,8 @@ from .events import (
     Pushed,
     Release,
     Reply,
+    Rested,
+    Resumed,
     Started,
     WakeAt,
     Woke,
@@ -36,7 +38,7 @@ from .letters import (
     Stop,
     order_as_json,
 )
-from .node_table import Mode, NodeTable, take_turn
+from .node_table import Mode, NodeTable, Phase, take_turn
 from .ranges import Pairs
 from .sample_ledger import SampleLedger, Speed
 
@@ -107,7 +109,7 @@ class DecisionMaker:
                 )
                 return self._turn(pushed)
             case AskBatch():
-                return [([rank], self._dealt(rank, letter))]
+                return [([rank], self._dealt(rank, letter)), *self._resumed(rank, now)]
             case Leave():
                 if self._ends_with_workers:
                     self._ledger.left(rank)
@@ -124,6 +126,19 @@ class DecisionMaker:
         return self._turn(Woke(now))
 
     def _turn(self, event: Event) -> Outgoing:
+        outgoing = self._decided(event)
+        while resting := [n for n in self._table.in_phase(Phase.COMPUTING) if self._ledger.rests(n.rank)]:
+            outgoing += self._decided(Rested(event.now, resting[0].rank))
+        return outgoing
+
+    def _resumed(self, rank: int, now: float) -> Outgoing:
+        """Return what follows from a batch that a rank was dealt, or was not."""
+        phase, rests = self._table.nodes[rank].phase, self._ledger.rests(rank)
+        if phase is Phase.RESTING and not rests:
+            return self._turn(Resumed(now, rank))
+        return self._turn(Rested(now, rank)) if phase is Phase.COMPUTING and rests else []
+
+    def _decided(self, event: Event) -> Outgoing:
         pending = dict(self._table.pending)
         bases = [node.version for node in self._table.nodes]
         shares = [node.share for node in self._table.nodes]

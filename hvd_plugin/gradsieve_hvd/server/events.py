@@ -45,13 +45,31 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Rested:
+    """A worker has pushed all that it was dealt of its epoch, which is over for it, and has begun no other
+    one: it computes nothing until it `Resumed`.
+    """
+
+    now: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A worker that rested computes again, with the weights that it has."""
+
+    now: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Woke:
     """The time that the last `WakeAt` asked for has come."""
 
     now: float
 
 
-Event = Started | Pushed | Left | Woke
+Event = Started | Pushed | Left | Rested | Resumed | Woke
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from gradsieve.codec import Label, frame, unframe
+from gradsieve.codec import Label, framed, start_bytes, unframe
 from gradsieve.errors import PayloadError
 
 from .events import Contribution
@@ -62,10 +62,13 @@ class Push(Letter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts(Letter):
-    """What a push brings for one shard. tensors: their numbers in the model; parts: their payloads."""
+    """What a push brings for one shard. tensors: their numbers in the model; parts: their payloads. raw: the
+    numbers of those whose part is all of the gradient as it lies in memory (fp32).
+    """
 
     number: int
     tensors: list[int]
+    raw: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,16 +171,37 @@ _KINDS: Mapping[str, type[Letter]] = {
         Push, Parts, Orders, Answer, Weights, AskWeights, AskBatch, Dealt, Leave, Stop, Failure, Count
     )
 }  # fmt: skip
-_FORMAT = 1
+_FORMAT = 2
+_ALIGNED = 8  # bytes: values of any type can be looked at where they lie
 
 
 def pack(letter: Letter) -> Tensor:
-    """Return a letter as uint8 [bytes]; its parts are copied."""
+    """Return a letter as uint8 [bytes]; its parts are copied, the first of them to where any type may lie."""
+    start = _header(letter).encode()
+    sizes = [each.numel() for each in letter.parts]
+    for _ in range(2 * _ALIGNED):
+        label = Label(_FORMAT, (len(start), *sizes))
+        beyond = (start_bytes(sum(label.sizes), label) + len(start)) % _ALIGNED
+        if not beyond:
+            break
+        start += b" "  # which may also lengthen its own number
+    pieces = (torch.frombuffer(bytearray(start), dtype=torch.uint8), *letter.parts)
+    return framed(pieces, Label(_FORMAT, (len(start), *sizes)))
+
+
+def copied(letter: Letter) -> Letter:
+    """Return what `unpack` makes of what `pack` makes of a letter, without the bytes: for a rank itself."""
+    return _letter(_header(letter), [each.clone() for each in letter.parts])
+
+
+def _header(letter: Letter) -> str:
     names = [each.name for each in dataclasses.fields(letter) if each.name != "parts"]
-    header = {"kind": type(letter).__name__} | {name: getattr(letter, name) for name in names}
-    start = torch.frombuffer(bytearray(json.dumps(header).encode()), dtype=torch.uint8)
-    pieces = (start, *letter.parts)
-    return frame(torch.cat(pieces), Label(_FORMAT, tuple(each.numel() for each in pieces)))
+    return json.dumps({"kind": type(letter).__name__} | {name: getattr(letter, name) for name in names})
+
+
+def _letter(header: str | bytes, parts: Sequence[Tensor]) -> Letter:
+    said = json.loads(header)
+    return _KINDS[said.pop("kind")](**said, parts=tuple(parts))
 
 
 def unpack(message: Tensor) -> Letter:
@@ -194,8 +218,7 @@ def unpack(message: Tensor) -> Letter:
         )
     start, *parts = torch.split(content, list(label.sizes))
     try:
-        header = json.loads(bytes(start.numpy()))
-        return _KINDS[header.pop("kind")](**header, parts=tuple(parts))
+        return _letter(bytes(start.numpy()), parts)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise PayloadError(
             f"field 'header': {error!r}: not a letter; run the same gradsieve release on all ranks"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from .events import Action, Continue, Discard, Event, Left, Pushed, Release, Reply
+from .events import Action, Continue, Discard, Event, Left, Pushed, Release, Reply, Rested, Resumed
 
 _RECENT = 7  # iterations behind T_i (METHODS D.2)
 _REMEMBERED = 50  # iterations behind the share of long ones (D.3) **(r)**
@@ -22,6 +22,7 @@ class Phase(Enum):
 
     COMPUTING = "computing"
     WAITING = "waiting"
+    RESTING = "resting"
     GONE = "gone"
 
 
@@ -36,9 +37,9 @@ class Node:
 
     version: of the weights that it has. clock: its pushes so far. began: when it was told to compute what it
     computes now. share: of the batches that it is dealt from now on, in nominal batches. dealt_share: of the
-    one that it computes now or next, if that was dealt before; None if it is of ``share``. pushed_at: version
-    of its last push, -1 before. extra: see `Reply`. push_time, push_interval: time of its last push, and
-    since the one before (DSSP's A and I).
+    one that it computes now or next, if that was dealt before; None if it is of ``share``. resumed: whether
+    it has rested since its last push. pushed_at: version of that push, -1 before. extra: see `Reply`.
+    push_time, push_interval: time of its last push, and since the one before (DSSP's A and I).
     """
 
     rank: int
@@ -48,6 +49,7 @@ class Node:
     began: float = 0.0
     share: float = 1.0
     dealt_share: float | None = None
+    resumed: bool = False
     pushed_at: int = -1
     extra: int = 0
     push_time: float = 0.0
@@ -89,7 +91,7 @@ class Node:
         self._turnarounds.append((push.now - self.began) / share)
         self.dealt_share = push.next_share
         self._speeds.append(push.samples / push.seconds)
-        self.phase = Phase.WAITING
+        self.phase, self.resumed = Phase.WAITING, False
         self.clock += 1
         self.pushed_at = push.version
         self.push_interval = push.now - self.push_time
@@ -120,6 +122,11 @@ class NodeTable:
         """Workers that have not left."""
         return [node for node in self.nodes if node.phase is not Phase.GONE]
 
+    @property
+    def in_step(self) -> list[Node]:
+        """Workers that push sooner or later, whatever the others do: neither gone nor resting."""
+        return [node for node in self.active if node.phase is not Phase.RESTING]
+
     def in_phase(self, phase: Phase) -> list[Node]:
         """Return the workers that do this."""
         return [node for node in self.nodes if node.phase is phase]
@@ -132,6 +139,11 @@ class NodeTable:
                 self.nodes[event.rank].record_push(event)
             case Left():
                 self.nodes[event.rank].phase = Phase.GONE
+            case Rested():
+                self.nodes[event.rank].phase = Phase.RESTING
+            case Resumed():
+                node = self.nodes[event.rank]
+                node.phase, node.began, node.resumed = Phase.COMPUTING, event.now, True
 
     def apply(self, action: Action, now: float) -> None:
         """Take note of what is done, in the order of the actions."""

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from gradsieve import Payload
 
+_NOTHING = torch.zeros((), device="cpu")
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -24,8 +26,9 @@ class Given:
 class Combined:
     """What became of what was given: ``given = applied + gated + damped``, entry by entry.
 
-    All fp32 [N]. applied: the sum that the optimizer steps with, before it is divided by the ranks. gated:
-    what opposed the fresh sum. damped: what weights below 1 took away.
+    All fp32 [N], or one zero for all where there is nothing. applied: the sum that the optimizer steps with,
+    before it is divided by the ranks. gated: what opposed the fresh sum. damped: what weights below 1 took
+    away.
     """
 
     applied: Tensor
@@ -40,26 +43,29 @@ def combine(given: Sequence[Given], elements: int) -> Combined:
     2. Of a gated gradient, drop the entries whose sign opposes the fresh sum (where that is zero, none).
     3. Add weight · the rest.
     """
-    fresh, gated, damped = (torch.zeros(elements, dtype=torch.float32, device="cpu") for _ in range(3))
+    late = [each for each in given if each.gated]
+    fresh = _zeros(elements)
+    damped = _zeros(elements) if any(each.weight != 1 for each in given) else None
     for each in given:
         if not each.gated:
             each.payload.add_into(fresh, each.weight)
-            _damp(each, each.payload, damped)
-    late = [each for each in given if each.gated]
+            if damped is not None:
+                each.payload.add_into(damped, 1 - each.weight)
     if not late:
-        return Combined(fresh, gated, damped)
+        return Combined(fresh, _NOTHING, _NOTHING if damped is None else damped)
+    gated = _zeros(elements)
     applied = fresh.clone()
     for each in late:
-        whole = torch.zeros(elements, dtype=torch.float32, device="cpu")
+        whole = _zeros(elements)
         each.payload.add_into(whole)
         opposed = torch.where(whole * torch.sign(fresh) < 0, whole, 0.0)
         gated += opposed
         whole -= opposed
         applied.add_(whole, alpha=each.weight)
-        damped.add_(whole, alpha=1 - each.weight)
-    return Combined(applied, gated, damped)
+        if damped is not None:
+            damped.add_(whole, alpha=1 - each.weight)
+    return Combined(applied, gated, _NOTHING if damped is None else damped)
 
 
-def _damp(given: Given, payload: Payload, damped: Tensor) -> None:
-    if given.weight != 1.0:
-        payload.add_into(damped, 1 - given.weight)
+def _zeros(elements: int) -> Tensor:
+    return torch.zeros(elements, dtype=torch.float32, device="cpu")

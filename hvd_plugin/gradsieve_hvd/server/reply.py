@@ -6,6 +6,7 @@ Both are exact: what arrives has the same bits as the shard's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -35,9 +36,29 @@ def packed_weights(weights: Tensor, changed: Tensor | None) -> tuple[Tensor, boo
     return flat.view(torch.uint8), True
 
 
-def unpacked_weights(packed: Tensor, present: Tensor, *, whole: bool) -> Tensor:
-    """Return a tensor's new weights, given those that the receiver has (any shape; not mutated), in their
-    shape, on the CPU.
+@dataclass(frozen=True, slots=True)
+class NewWeights:
+    """Of a tensor. indices: int64, of those that have changed; None for all. values: of its type, flat. Both
+    on the CPU; they may share memory with what arrived.
+    """
+
+    indices: Tensor | None
+    values: Tensor
+
+    def put_into(self, parameter: Tensor) -> None:
+        """Overwrite the weights (any shape, any device) that have changed since the version they are of."""
+        with torch.no_grad():
+            if self.indices is None:
+                parameter.copy_(self.values.view(parameter.shape))
+                return
+            flat = parameter.detach().reshape(-1)  # a copy where it does not lie in one piece
+            flat[self.indices.to(flat.device)] = self.values.to(flat.device)
+            if not parameter.is_contiguous():
+                parameter.copy_(flat.view(parameter.shape))
+
+
+def unpacked_weights(packed: Tensor, present: Tensor, *, whole: bool) -> NewWeights:
+    """Return what `packed_weights` has packed for a receiver whose tensor is ``present`` (not mutated).
 
     Raises:
         PayloadError: they are damaged, or of a tensor of another size.
@@ -46,12 +67,23 @@ def unpacked_weights(packed: Tensor, present: Tensor, *, whole: bool) -> Tensor:
         expected = present.numel() * present.element_size()
         if packed.numel() != expected:
             raise PayloadError(f"found {packed.numel()} bytes of weights, expected {expected}")
-        return packed.clone().view(present.dtype).view(present.shape)  # a clone begins where its type may
+        return NewWeights(None, viewed_as(packed, present.dtype))
     payload = decode(packed, present.numel())
-    made = present.detach().to("cpu", copy=True).contiguous().view(-1)
-    values = payload.values.to(made.dtype)
-    if payload.indices is None:
-        made.copy_(values)
-    else:
-        made[payload.indices] = values
-    return made.view(present.shape)
+    return NewWeights(payload.indices, payload.values.to(present.dtype))
+
+
+def viewed_as(content: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return bytes as values of a type, copied only if they lie where it cannot.
+
+    Raises:
+        PayloadError: they are not a number of values.
+    """
+    size = dtype.itemsize
+    if content.numel() % size:
+        raise PayloadError(f"found {content.numel()} bytes, expected a multiple of {size}")
+    if not content.numel():  # NumPy gives an array without elements strides that torch does not view
+        return torch.empty(0, dtype=dtype, device="cpu")
+    if content.data_ptr() % size:
+        return content.clone().view(dtype)
+    # By NumPy the bytes begin a storage of their own: torch looks at a part's place in its storage.
+    return torch.from_numpy(content.contiguous().numpy()).view(dtype)

@@ -71,6 +71,7 @@ class SampleLedger:
         self._held: list[deque[tuple[int, Pairs]]] = [deque() for _ in range(workers)]
         self._pushed: dict[int, tuple[int, Pairs]] = {}  # by push that waits for a release
         self._iterations, self._turns = [0] * workers, [0.0] * workers
+        self._ended = [False] * workers  # the epoch, as the worker was told last
         self.left_out = 0
 
     def deal(
@@ -98,7 +99,8 @@ class SampleLedger:
             self._take_back(rank)
         present = self._epoch(rank, turn, epoch)
         present.taking.add(rank)
-        if not present.rest or self._others_are_sooner(rank, present, speeds):
+        self._ended[rank] = not present.rest or self._others_are_sooner(rank, present, speeds)
+        if self._ended[rank]:
             present.taking.discard(rank)
             return ()
         places = present.rest.take(max(round(data["batch_size"] * speeds[rank].share), 1))
@@ -115,6 +117,7 @@ class SampleLedger:
         self._iterations = [1] * len(self._held)
         everyone = set(range(len(self._held)))
         self._epochs[0] = _Epoch(epoch, taken.without(samples), Ranges(used), everyone)
+        self._ended = [not self._epochs[0].rest] * len(self._held)
 
     def pushed(self, rank: int, number: int) -> tuple[float | None, float | None]:
         """A rank has pushed the first of the batches that it has; return the size of it, and that of the next
@@ -128,6 +131,10 @@ class SampleLedger:
         held = self._held[rank]
         self._pushed[number] = (_, pushed) = held.popleft()
         return self._share(pushed), self._share(held[0][1]) if held else None
+
+    def rests(self, rank: int) -> bool:
+        """Return whether a rank has pushed all that it was dealt, and was told that its epoch has ended."""
+        return self._ended[rank] and not self._held[rank]
 
     def decided(self, number: int) -> None:
         """A push has become weights, or never will; of one without dealt samples, nothing."""

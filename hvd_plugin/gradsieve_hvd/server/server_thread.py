@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
 import torch
@@ -35,6 +35,7 @@ from .letters import (
     Push,
     Stop,
     Weights,
+    copied,
     order_from_json,
     pack,
     unpack,
@@ -43,6 +44,8 @@ from .shard import Shard
 
 _LOOK_SECONDS = 0.5
 _FAREWELL_SECONDS = 5.0
+_OWN = torch.zeros(1, dtype=torch.uint8, device="cpu")
+"""Stands for a letter to the rank itself, which is handed over as it is."""
 _COUNT_SECONDS = 5.0
 """Silence after which ranks tell each other how many letters they have sent: a lost one is found out long
 before anybody's patience ends."""
@@ -82,6 +85,7 @@ class ServerThread:
         self._leaving = threading.Lock()
         self._posting, self._failing = threading.Lock(), threading.Lock()
         self._posted, self._received = Counter[int](), Counter[int]()  # letters, by the other rank
+        self._own: deque[Letter] = deque()  # to this rank, in the order of its mail
         self._counted = self._heard
         self._left = self._wants_to_leave = False
         self._thread = threading.Thread(target=self._run, name="gradsieve-server", daemon=True)
@@ -95,11 +99,14 @@ class ServerThread:
 
     def post(self, letter: Letter, to: Sequence[int]) -> None:
         """Send a letter to ranks; see `Mail.post`."""
-        packed = pack(letter)
+        packed = pack(letter) if any(rank != self.rank for rank in to) else _OWN
+        own = copied(letter) if self.rank in to else None
         for rank in to:
             # Counts must stand behind all letters that they count.
             with self._posting:
-                self._mail.post(packed, rank)
+                if rank == self.rank and own is not None:
+                    self._own.append(own)
+                self._mail.post(_OWN if rank == self.rank else packed, rank)
                 self._posted[rank] += 1
 
     def silence(self) -> float:
@@ -164,7 +171,7 @@ class ServerThread:
         collected = self._mail.collect(self._seconds_to_wait())
         if collected is not None:
             source, message = collected
-            letter = self._unpacked(source, message)
+            letter = self._own.popleft() if source == self.rank else self._unpacked(source, message)
             if isinstance(letter, Count):
                 self._compare(source, letter.letters)
             else:

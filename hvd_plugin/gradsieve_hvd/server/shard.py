@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from gradsieve import Payload
+from gradsieve import Payload, Refusal
 from gradsieve.codec import decode
 from gradsieve.errors import NonFiniteGradient, PayloadError
 from gradsieve.kernels.magnitude import all_finite
@@ -18,7 +18,7 @@ from .changes import Changes
 from .ledger import Ledger
 from .letters import Drop, MakeVersion, Order, Parts, Send, Weights
 from .release import Given, combine
-from .reply import packed_weights
+from .reply import packed_weights, viewed_as
 from .shard_optimizer import packed_state, set_hyperparameters
 
 
@@ -64,12 +64,21 @@ class Shard:
             if number not in self._copies:
                 raise PayloadError(f"field 'tensors': found {number}, which another rank keeps")
             try:
-                push[number] = decode(part, self._copies[number].numel())
+                push[number] = self._payload(number, part, raw=number in parts.raw)
             except PayloadError as error:
                 raise PayloadError(f"gradient of '{self._names[number]}': {error}") from error
         for payload in push.values():
             self.ledger.arrived(payload)
         self._pushes[parts.number] = push
+
+    def _payload(self, number: int, part: Tensor, *, raw: bool) -> Payload:
+        elements = self._copies[number].numel()
+        if not raw:
+            return decode(part, elements)
+        values = viewed_as(part, torch.float32)
+        if values.numel() != elements:
+            raise PayloadError(f"found {values.numel()} values, expected {elements}")
+        return Payload(elements, 0, Refusal.NONE, None, values)
 
     def order(self, orders: Sequence[Order]) -> None:
         """Take on orders."""
@@ -107,10 +116,14 @@ class Shard:
             kept.grad = self._gradient(given, number) if given else None
         if release.hyperparameters:
             set_hyperparameters(self._optimizer, release.hyperparameters)
-        before = {
-            number: kept.detach().clone() for number, kept in self._copies.items() if kept.grad is not None
-        }
+        stepping = [number for number, kept in self._copies.items() if kept.grad is not None]
+        # Where a push brings every entry, and few of them are zero, there is nothing to compare.
+        brought = {n for n in stepping for _, push in pushes if n in push and push[n].indices is None}
+        whole = {n for n in brought if self._changes[n].are_most(self._copies[n].grad)}
+        before = {number: self._copies[number].detach().clone() for number in stepping if number not in whole}
         self._optimizer.step()
+        for number in whole:
+            self._changes[number].all_changed(release.version)
         for number, weights in before.items():
             self._changes[number].note(release.version, weights, self._copies[number].detach())
         self.version = release.version
@@ -119,7 +132,7 @@ class Shard:
         kept = self._copies[number]
         combined = combine(given, kept.numel())
         self.ledger.combined(combined)
-        gradient = (combined.applied / self._ranks).view(kept.shape).to(kept.dtype)
+        gradient = combined.applied.div_(self._ranks).view(kept.shape).to(kept.dtype)
         if not all_finite(gradient):
             raise NonFiniteGradient(
                 f"the gradients of '{self._names[number]}' are finite, and their sum is too large for "

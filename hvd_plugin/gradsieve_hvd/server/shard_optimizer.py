@@ -50,8 +50,9 @@ def shard_of(
     """Return an optimizer like ``optimizer`` over copies of some of its parameters, and the copies.
 
     It is of the same class, with the same parameter groups (empty ones stay, so that they keep their
-    numbers), and begins with a copy of the state that ``optimizer`` has; hooks are not taken over. Copies are
-    on the CPU. ``optimizer`` is not mutated.
+    numbers), and begins with a copy of the state and of all attributes that ``optimizer`` has, in which
+    parameters that are not kept are empty ones; hooks are not taken over. Copies are on the CPU.
+    ``optimizer`` is not mutated.
 
     Args:
         optimizer: the user's.
@@ -75,7 +76,48 @@ def shard_of(
     for parameter, each in copy_of.items():
         if parameter in optimizer.state:
             made.state[each] = {name: _own(value) for name, value in optimizer.state[parameter].items()}
+    memo: dict[int, Any] = {id(each): copy_of.get(each, _nothing()) for each in parameters}
+    for parameter, each in copy_of.items():
+        kept_state = made.state.get(each, {})
+        memo |= {id(optimizer.state[parameter][name]): value for name, value in kept_state.items()}
+    _take_over_attributes(made, optimizer, memo)
     return made, copies
+
+
+def _take_over_attributes(
+    made: torch.optim.Optimizer, optimizer: torch.optim.Optimizer, memo: dict[int, Any]
+) -> None:
+    """Copy what a user's class keeps beside groups and state, which torch's copies leave out; what cannot be
+    copied, as a file, is shared. memo: copies that there are, by what they are copies of.
+    """
+    memo |= {id(optimizer): made, id(optimizer.param_groups): made.param_groups}
+    memo |= {id(optimizer.state): made.state}
+    memo |= {id(a): b for a, b in zip(optimizer.param_groups, made.param_groups, strict=True)}
+    for name, value in vars(optimizer).items():
+        # A scheduler puts a step of its own onto an optimizer, which is not for shards.
+        if name not in vars(made) and not callable(getattr(type(optimizer), name, None)):
+            setattr(made, name, _copied(value, memo))
+
+
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
+    if id(value) in memo:
+        return memo[id(value)]
+    if isinstance(value, torch.optim.Optimizer):  # that another is wrapped around
+        made = copy.copy(value)
+        made.param_groups = _copied(value.param_groups, memo)
+        made.state = _copied(value.state, memo)
+        _take_over_attributes(made, value, memo)
+        return made
+    if isinstance(value, Tensor):
+        return _own(value)
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:  # noqa: BLE001 - whatever a user's object raises
+        return value
+
+
+def _nothing() -> Parameter:
+    return Parameter(torch.empty(0))
 
 
 def packed_state(optimizer: torch.optim.Optimizer, copies: Mapping[int, Parameter]) -> Tensor:

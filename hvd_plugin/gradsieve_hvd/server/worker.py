@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -75,12 +75,14 @@ class Worker:
         *,
         encoding_seconds: float = 0.0,
         dealt: bool = False,
+        raw: Collection[int] = (),
     ) -> Fresh | None:
         """Push a gradient and wait for the answer; return new weights, or None to go on with these.
 
         payloads: encoded gradients by number of the tensor; a tensor without one is left out.
         samples, seconds, encoding_seconds: see `Push`.
         dealt: whether the batch is the next one that `next_batch` has returned.
+        raw: of which tensors the gradient is not encoded; see `Parts`.
 
         Raises:
             GradsieveError: training has failed, here or on another rank; nothing was returned.
@@ -90,7 +92,8 @@ class Worker:
         for shard in sorted(self._partition.shards):
             tensors = [each for each in self._partition.of_shard(shard) if each in payloads]
             parts = tuple(payloads[each] for each in tensors)
-            self._server.post(Parts(number=number, tensors=tensors, parts=parts), [shard])
+            as_they_are = [each for each in tensors if each in raw]
+            self._server.post(Parts(number=number, tensors=tensors, raw=as_they_are, parts=parts), [shard])
         push = Push(
             number=number,
             version=self.version,

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gradsieve.density import is_count
+from gradsieve.density import is_count, plain_count
 from gradsieve.errors import ConfigurationError, RankMismatch, StateError
 from gradsieve_hvd.control import contract
 from gradsieve_hvd.control.plan import has_coordinator
@@ -70,9 +70,9 @@ class TrainingState:
     ) -> None:
         import horovod.torch as hvd
 
-        _require_count("every", every, 1)
-        _require_count("keep", keep, 2)
-        _require_count("durable_every", durable_every, 1)
+        every = _required_count("every", every, 1)
+        keep = _required_count("keep", keep, 2)
+        durable_every = _required_count("durable_every", durable_every, 1)
         self.values = {name: value for name, value in extra.items() if not isinstance(value, Stateful)}
         others = {name: value for name, value in extra.items() if isinstance(value, Stateful)}
         self._training = Training(model, optimizer, others, self.values)
@@ -123,11 +123,13 @@ class TrainingState:
         4. If it is due, begin the durable copy; its predecessor has ended in step 1.
 
         Raises:
+            ConfigurationError: ``step`` is no number of steps, or `restore` was not called.
             StateError: on every rank: one could not write (the message says why; earlier commits are
                 untouched), or the durable copy before this one has failed.
             RankMismatch: the ranks are at different steps.
             ExchangeError: a rank did not answer.
         """
+        step = _required_count("step", step, 0)
         if step % self._every:
             return
         if self._restored is None:
@@ -208,9 +210,11 @@ class TrainingState:
             self._memory.forget_others(neighbours)
 
 
-def _require_count(name: str, value: object, lowest: int) -> None:
-    if not is_count(value, lowest):
+def _required_count(name: str, value: object, lowest: int) -> int:
+    count: int = plain_count(value)
+    if not is_count(count, lowest):
         raise ConfigurationError(f"TrainingState: {name}={value!r} must be an integer of at least {lowest}")
+    return count
 
 
 def _directory(given: str | Path | None) -> Path:

@@ -195,3 +195,40 @@ def test_batches_by_speed_end_alike_on_real_ranks(hvd: Any) -> None:
     totals = hvd.allreduce(torch.tensor([float(each) for each in sizes]), op=hvd.Sum)
     assert int(totals.sum()) == 2 * SAMPLES
     assert len(set(sizes)) > 1
+
+
+def test_a_rank_that_has_joined_is_no_fast_one():
+    """Else the others would have the smallest batches, and it, which uses none, nearly all samples."""
+
+    def work(rank: ThreadRank) -> Any:
+        timed_by(FakeClock(), rank.optimizer)
+        sampler = gradsieve_hvd.DynamicSampler(range(SAMPLES), rank.optimizer, 4, seed=3)
+        inputs, targets = data()
+        sizes = []
+        for batch in sampler:
+            if rank.rank == 2 and len(sizes) == 4:
+                break
+            rank.optimizer.zero_grad()
+            F.cross_entropy(rank.model(inputs[batch]), targets[batch]).backward()
+            rank.optimizer.synchronizer.balance.clock.now += len(batch) / 100.0
+            rank.optimizer.step()
+            sizes.append(len(batch))
+        rank.optimizer.join()
+        return sizes, rank.optimizer.shares, weights(rank.model)
+
+    results = balanced(3, work)
+    for sizes, shares, ended in results:
+        assert set(sizes) == {4}
+        assert shares == (1.0, 1.0, 1.0)
+        assert_same(ended, results[0][2])
+
+
+def test_no_batch_is_larger_than_three_nominal_ones():
+    def work(rank: ThreadRank) -> Any:
+        timed_by(FakeClock(), rank.optimizer)
+        sampler = gradsieve_hvd.DynamicSampler(range(SAMPLES), rank.optimizer, 4, seed=3)
+        return train(rank, sampler, 2, (*[100.0] * 4, 4000.0)), rank.optimizer.shares
+
+    results = balanced(5, work)
+    assert max(results[4][0]) == 12
+    assert results[0][1] == pytest.approx((0.5, 0.5, 0.5, 0.5, 3.0))

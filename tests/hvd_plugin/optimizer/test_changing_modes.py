@@ -7,6 +7,7 @@ import math
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -241,6 +242,20 @@ def test_a_mode_that_is_impossible_on_one_rank_is_refused_on_all_and_training_go
     results = auto(2, work)
     assert all(words in said for said, _ in results)
     assert_same(results[0][1], results[1][1])
+
+
+def test_numbers_of_numpy_are_numbers_and_what_is_none_is_refused():
+    def work(rank: ThreadRank) -> Any:
+        with pytest.raises(ConfigurationError, match=r"local_steps=2\.5 must be an integer"):
+            rank.optimizer.change_mode("local", local_steps=2.5)
+        for unknown in (None, ["local"], "Local"):
+            with pytest.raises(ConfigurationError, match="known are 'synchronous'"):
+                rank.optimizer.change_mode(unknown)
+        rank.optimizer.change_mode("local", local_steps=np.int64(2))
+        return train(rank, 4)
+
+    first, second = auto(2, work)
+    assert_same(first, second)
 
 
 @pytest.mark.parametrize("field", ["mode", "step", "weights"])

@@ -426,3 +426,42 @@ def test_real_ranks_change_to_servers_and_back(hvd):
             assert_equal_on_all_ranks(hvd, weights(model))
     optimizer.join()
     assert_equal_on_all_ranks(hvd, weights(model))
+
+
+def test_after_steps_apart_all_ranks_go_on_by_rank_0s_schedule():
+    """Each has taken as many steps of its schedule as it made; with other rates their weights would part."""
+
+    def work(rank: ThreadRank) -> Any:
+        rates = torch.optim.lr_scheduler.CosineAnnealingLR(rank.optimizer, 40)
+
+        def steps(number: int) -> None:
+            steps_of(rank.optimizer, rank.model, random_gradients(number, 3, rank.rank))
+            for _ in range(number):
+                rates.step()
+
+        steps(2)
+        rank.optimizer.change_mode("asp")
+        steps(5 + 3 * rank.rank)
+        rank.optimizer.change_mode("synchronous")
+        for _ in range(4):
+            steps(1)
+        together = [tensor.detach().clone() for tensor in rank.model.tensors]
+        if rank.rank == 0:
+            steps(1)
+        rank.optimizer.join()  # a rank that has joined is told, too
+        return together, rates.last_epoch
+
+    results = auto(2, work, model=Weights(), compression=lossless())
+    assert [epochs for _, epochs in results] == [12, 14]
+    for mine, others in zip(*(tensors for tensors, _ in results), strict=True):
+        assert torch.equal(mine, others)
+
+
+def test_after_as_many_steps_on_all_ranks_no_rank_is_told_of_rates():
+    def work(rank: ThreadRank) -> Any:
+        rank.optimizer.change_mode("asp")
+        steps_of(rank.optimizer, rank.model, random_gradients(3, 3, rank.rank))
+        rank.optimizer.change_mode("synchronous")
+        return rank.optimizer.synchronizer.hyperparameters
+
+    assert auto(2, work, model=Weights(), compression=lossless()) == [None, None]

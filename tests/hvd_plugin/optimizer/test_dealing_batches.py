@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -216,3 +217,85 @@ def test_an_optimizer_that_counts_no_batches_is_refused():
     plain: Any = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(ConfigurationError, match=r"gradsieve_hvd\.DistributedOptimizer"):
         gradsieve_hvd.DynamicSampler(range(9), plain, 3)
+
+
+@pytest.mark.parametrize("used", [40, 39])
+def test_an_epoch_that_was_used_up_when_it_was_saved_ends_and_the_next_one_begins(used):
+    """As a program does that committed in the last step of an epoch: its loop goes on with that epoch."""
+    ranks = [Rank(rank, 2, 40, 5) for rank in range(2)]
+    state = {"epoch": 3, "used": used, "samples": 40, "samples_seen": 159}
+    dealt = []
+    for rank in ranks:
+        rank.sampler.load_state_dict(state)
+        rank.counter.restart(rank.counter.rank, 2)
+        assert len(rank.sampler) == 0
+        for epoch in (3, 4):
+            rank.sampler.set_epoch(epoch)
+            for places in rank.sampler:
+                dealt.append((epoch, places))
+                rank.step()
+        assert rank.sampler.state_dict()["used"] == 40
+    assert sorted(place for _, places in dealt for place in places) == list(range(40))
+    assert {epoch for epoch, _ in dealt} == {4}
+
+
+def test_within_a_process_an_epoch_without_a_number_is_followed_by_another():
+    rank = Rank(0, 1, 8, 2)
+    for _ in range(2):
+        rank.restart()
+        taken = [place for places in iter(rank.next, None) for place in (places, rank.step())[0]]
+        assert sorted(taken) == list(range(8))
+
+
+@pytest.mark.parametrize("ends", ["another epoch", "a restored state"])
+def test_an_iteration_of_an_epoch_that_was_left_is_not_gone_on_with(ends):
+    rank = Rank(0, 1, 40, 5)
+    outdated = rank.batches
+    next(outdated)
+    rank.step()
+    if ends == "another epoch":
+        rank.sampler.set_epoch(1)
+    else:
+        rank.sampler.load_state_dict({"epoch": 0, "used": 0, "samples": 40, "samples_seen": 0})
+    with pytest.raises(ConfigurationError, match="use one loader at a time"):
+        next(outdated)
+
+
+def test_a_look_at_a_batch_amid_an_epoch_changes_nothing_of_it():
+    """As a program does that shows images; shares change at batches that no loader has, nevertheless."""
+    ranks = [Rank(rank, 2, 60, 5, depth=3) for rank in range(2)]
+    used: list[int] = []
+    for number in range(len(ranks[0].sampler)):
+        used += [place for rank in ranks for place in rank.next() or ()]
+        next(iter(ranks[0].sampler))
+        change(ranks, (0.5, 1.5) if number % 2 else (1.5, 0.5))
+        for rank in ranks:
+            rank.step()
+    assert sorted(used) == list(range(60))
+
+
+def test_an_optimizer_has_one_sampler_and_the_earlier_one_says_so():
+    rank = Rank(0, 1, 40, 5)
+    validation = gradsieve_hvd.DynamicSampler(range(8), SimpleNamespace(batches=rank.counter), 2)
+    with pytest.raises(ConfigurationError, match=r"another DynamicSampler.*make a plain DataLoader"):
+        iter(rank.sampler)
+    assert len(list(validation)) == 4
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_loader_that_would_make_batches_of_batches_is_refused(drop_last):
+    sampler = Rank(0, 1, 40, 5).sampler
+    data = TensorDataset(torch.arange(40))
+    with pytest.raises(ConfigurationError, match="batch_sampler="):
+        next(iter(DataLoader(data, sampler=sampler, batch_size=5, drop_last=drop_last)))
+    (batch,) = next(iter(DataLoader(data, batch_sampler=sampler)))
+    assert len(batch) == 5
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.0, "1", None, True])
+def test_what_is_no_epochs_number_is_refused(epoch):
+    sampler = Rank(0, 1, 40, 5).sampler
+    with pytest.raises(ConfigurationError, match="set_epoch"):
+        sampler.set_epoch(epoch)
+    sampler.set_epoch(np.int64(2))
+    assert sampler.state_dict()["epoch"] == 2

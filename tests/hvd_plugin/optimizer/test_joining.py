@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -192,6 +193,34 @@ def test_joining_while_gradients_travel_is_refused():
         assert rank.optimizer.join() == 1
 
     on_thread_ranks(2, join)
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "balanced"])
+def test_the_round_in_which_all_have_joined_uses_nobodys_batch(mode):
+    def train(rank: ThreadRank) -> Any:
+        sampler = gradsieve_hvd.DynamicSampler(range(40), rank.optimizer, 4)
+        used, seen = [], []
+
+        def use(batches: Any) -> None:
+            for places in batches:
+                rank.optimizer.zero_grad()
+                loss_of(rank.model, len(used), rank.rank).backward()
+                rank.optimizer.step()
+                used.extend(places)
+
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            if epoch == 1:
+                use(itertools.islice(sampler, 2))  # joined amid the epoch
+                rank.optimizer.join()
+            use(sampler)
+            rank.optimizer.join()
+            seen.append((sampler.state_dict()["used"], rank.optimizer.samples_seen))
+        return used, seen
+
+    ranks = on_thread_ranks(2, train, mode=mode, compression=lossless(), optimizer=sgd)
+    assert [seen for _, seen in ranks] == [[(40, 40), (40, 80)]] * 2
+    assert sorted(place for used, _ in ranks for place in used) == sorted([*range(40)] * 2)
 
 
 @on_ranks

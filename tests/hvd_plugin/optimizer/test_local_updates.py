@@ -178,6 +178,34 @@ def test_half_precision_weights_are_the_same_on_all_ranks():
     assert_same(first, second)
 
 
+class Precise(nn.Module):
+    """Double precision beyond single: one that trains, and one that is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trains = nn.Parameter(torch.full((8,), 1.0 + 1e-10, dtype=torch.float64))
+        self.frozen = nn.Parameter(torch.full((8,), 1e200, dtype=torch.float64), requires_grad=False)
+
+
+def test_double_precision_weights_keep_their_bits_and_move_by_what_was_sent():
+    def work(rank: ThreadRank) -> Any:
+        for _ in range(6):
+            rank.optimizer.zero_grad()
+            (rank.model.trains * 1e-9).sum().backward()
+            rank.optimizer.step()
+        rank.optimizer.finish()
+        return rank.model.trains.detach(), rank.model.frozen.detach()
+
+    def plain(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=1.0)
+
+    everything = sparse(1.0, value_dtype="float32")
+    for trained, frozen in local(2, work, model=Precise(), optimizer=plain, compression=everything):
+        assert torch.equal(frozen, Precise().frozen)
+        moved = trained - Precise().trains.detach()
+        torch.testing.assert_close(moved, torch.full_like(moved, -6e-9), rtol=1e-6, atol=0.0)
+
+
 def test_what_was_sent_and_when_can_be_asked():
     def work(rank: ThreadRank) -> Any:
         train(rank, 7)

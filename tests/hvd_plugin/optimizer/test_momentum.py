@@ -171,6 +171,29 @@ def test_other_momentum_is_left_to_the_optimizer_and_rank_0_says_why(optimizer, 
     assert all(f"because of {reason}" in line for line in said)
 
 
+def test_momentum_that_comes_and_goes_is_sgds():
+    def warmed_up(optimizer: torch.optim.Optimizer, number: int) -> None:
+        optimizer.param_groups[0]["momentum"] = 0.0 if number < 2 or number == 4 else 0.9
+
+    def distributed(rank: ThreadRank) -> list[torch.Tensor]:
+        for number in range(STEPS):
+            warmed_up(rank.optimizer, number)
+            rank.optimizer.zero_grad()
+            loss_of(rank.model, number, rank.rank).backward()
+            rank.optimizer.step()
+        return weights(rank.model)
+
+    model = perceptron()
+    alone = groups(model)
+    for number in range(STEPS):
+        warmed_up(alone, number)
+        alone.zero_grad()
+        ((loss_of(model, number, 0) + loss_of(model, number, 1)) / 2).backward()
+        alone.step()
+    for trained in on_thread_ranks(2, distributed, optimizer=groups, compression=lossless()):
+        assert_same(trained, weights(model), rtol=1e-5, atol=1e-6)
+
+
 def test_an_optimizer_without_momentum_is_not_talked_about(caplog):
     with caplog.at_level(logging.DEBUG, "gradsieve.optimizer"):
         on_thread_ranks(2, train, optimizer=_made(torch.optim.AdamW))

@@ -148,6 +148,8 @@ def test_mass_that_a_half_precision_parameter_cannot_hold_is_refused():
             r"gradsieve_hvd\.Compression",
             id="settings without an exchange",
         ),
+        pytest.param(perceptron(), {"mode": ["asp"]}, r"mode=\['asp'\]: known are", id="modes"),
+        pytest.param(perceptron(), {"mode": None}, "mode=None: known are", id="no mode"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(model: nn.Module, settings: dict[str, Any], complaint: str):

@@ -69,6 +69,36 @@ def test_a_group_that_is_taken_out_stays_as_it_is_and_the_others_train_on():
     assert_same(results[0], results[1])
 
 
+@pytest.mark.parametrize("mode", ["synchronous", "local"])
+def test_a_group_that_comes_after_one_was_taken_out_has_names_of_its_own(mode):
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        for _ in range(2):
+            extra = nn.Parameter(torch.ones(300))
+            rank.optimizer.add_param_group({"params": [extra]})
+            rank.optimizer.zero_grad()
+            (extra * (1 + rank.rank)).sum().backward()
+            rank.optimizer.step()
+            rank.optimizer.param_groups.pop()
+        return [extra.detach().clone()]
+
+    results = on_thread_ranks(2, train, mode=mode, **({"local_steps": 1} if mode == "local" else {}))
+    assert_same(results[0], results[1])
+    assert not torch.equal(results[0][0], torch.ones(300))
+
+
+def test_a_group_that_cannot_be_exchanged_is_not_added_and_frozen_ones_of_any_type_are():
+    def add(rank: ThreadRank) -> None:
+        step(rank, 0)
+        with pytest.raises(ConfigurationError, match="complex"):
+            rank.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3, dtype=torch.complex64))]})
+        assert len(rank.optimizer.param_groups) == 1
+        frozen = nn.Parameter(torch.ones(3, dtype=torch.int8), requires_grad=False)
+        rank.optimizer.add_param_group({"params": [frozen]})
+        step(rank, 1)
+
+    on_thread_ranks(2, add)
+
+
 def test_a_model_that_is_all_frozen_takes_steps_that_change_nothing():
     model = perceptron().requires_grad_(False)
 

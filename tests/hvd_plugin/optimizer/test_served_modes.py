@@ -190,6 +190,81 @@ def test_within_consistent_a_rank_has_the_newest_weights_and_its_own_again_after
     on_thread_ranks(2, train, mode="asp", exchange="dense")
 
 
+@pytest.mark.parametrize("mode", ["asp", "dasp"])
+def test_within_consistent_weights_are_to_look_at_and_all_ranks_end_alike(mode: str) -> None:
+    """Its end gives a rank its own weights back, which would undo a step, or the last version."""
+
+    def train(rank: ThreadRank) -> Any:
+        for number in range(3 + 3 * rank.rank):
+            step(rank, number)
+        with rank.optimizer.consistent() as version:
+            seen = weights(rank.model)
+            with pytest.raises(ConfigurationError, match=r"step\(\) within .* after the with block"):
+                step(rank, 50)
+            with pytest.raises(ConfigurationError, match=r"finish\(\) within"):
+                rank.optimizer.finish()
+            with rank.optimizer.consistent() as inner:  # as an evaluation within a checkpoint
+                assert inner == version
+            with rank.optimizer.consistent(state=True) as newest:  # as a commit within an evaluation
+                assert newest >= version
+                rank.optimizer.state_dict()
+            assert all(map(torch.equal, weights(rank.model), seen))
+            with pytest.raises(ConfigurationError, match=r"finish\(\) within"):
+                rank.optimizer.finish()
+        rank.optimizer.finish()
+        return rank.optimizer.version, weights(rank.model)
+
+    first, second = on_thread_ranks(2, train, mode=mode)
+    assert first[0] == second[0]
+    assert all(map(torch.equal, first[1], second[1]))
+
+
+def test_a_state_collected_outside_is_there_within() -> None:
+    def train(rank: ThreadRank) -> None:
+        step(rank, 0)
+        with rank.optimizer.consistent(state=True), rank.optimizer.consistent(state=True):
+            assert rank.optimizer.state_dict()["state"]
+        with pytest.raises(ConfigurationError, match=r"state_dict\(\) after the first step"):
+            rank.optimizer.state_dict()
+        rank.optimizer.finish()
+
+    on_thread_ranks(2, train, mode="asp", optimizer=momentum)
+
+
+def test_a_loop_of_horovod_that_clips_needs_no_change() -> None:
+    def train(rank: ThreadRank) -> str:
+        rank.optimizer.zero_grad()
+        loss_of(rank.model, 0, rank.rank).backward()
+        rank.optimizer.synchronize()
+        own = rank.gradients()
+        torch.nn.utils.clip_grad_norm_(rank.model.parameters(), 1e3)
+        assert all(map(torch.equal, rank.gradients(), own))
+        with rank.optimizer.skip_synchronize():
+            rank.optimizer.step()
+        with pytest.raises(ConfigurationError, match=r"call optimizer\.finish\(\)"):
+            rank.optimizer.join()
+        rank.optimizer.finish()
+        return str(rank.optimizer.explain())
+
+    assert all("mode='asp', a parameter server" in said for said in on_thread_ranks(2, train, mode="asp"))
+
+
+def test_groups_that_a_server_keeps_are_not_taken_out() -> None:
+    def grouped(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD([{"params": layer.parameters()} for layer in (model[0], model[2])], lr=0.1)
+
+    def train(rank: ThreadRank) -> None:
+        step(rank, 0)
+        kept = rank.optimizer.param_groups.pop()
+        with pytest.raises(ConfigurationError, match="has 1 groups, and had 2 when training began"):
+            step(rank, 1)
+        rank.optimizer.param_groups.append(kept)
+        step(rank, 1)
+        rank.optimizer.finish()
+
+    on_thread_ranks(2, train, mode="asp", optimizer=grouped)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_nan_on_one_rank_ends_training_on_all_and_changes_no_weight(mode: str) -> None:
     def train(rank: ThreadRank) -> str:
@@ -352,3 +427,28 @@ def made(hvd: Any, model: nn.Module, transport: Any, mode: str) -> Any:
     return gradsieve_hvd.DistributedOptimizer(
         adamw(model), model.named_parameters(), laplace(), mode=mode, transport=transport, server_ranks=keep
     )
+
+
+class WithEmpty(nn.Module):
+    """Has parameters without elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.none, self.rows = nn.Parameter(torch.zeros(0)), nn.Parameter(torch.zeros(0, 4))
+        self.inner = perceptron()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.inner(inputs) + self.none.sum() + self.rows.sum()
+
+
+@pytest.mark.parametrize("exchange", ["dense", "allgather"])
+@pytest.mark.parametrize("mode", MODES)
+def test_parameters_may_have_no_element(mode: str, exchange: str) -> None:
+    def train(rank: ThreadRank) -> list[torch.Tensor]:
+        for number in range(3):
+            step(rank, number)
+        rank.optimizer.finish()
+        return weights(rank.model)
+
+    first, second = on_thread_ranks(2, train, mode=mode, exchange=exchange, model=WithEmpty())
+    torch.testing.assert_close(first, second, rtol=0, atol=0)

@@ -238,6 +238,31 @@ def test_steps_are_taken_one_for_each_batch() -> None:
     on_ranks_that_count(2, train)
 
 
+@pytest.mark.parametrize("mode", [*MODES, "bsp"])
+@pytest.mark.parametrize("samples", ["dealt", "equal parts"])
+def test_ranks_may_wait_for_each_other_at_the_end_of_an_epoch(mode: str, samples: str) -> None:
+    """As in an all-reduce of the loss: whoever is there first pushes nothing until all are."""
+    meets, epochs = threading.Barrier(3), 3
+
+    def train(rank: ThreadRank) -> int:
+        sampler, loader = (
+            loader_of(rank.optimizer) if samples == "dealt" else (None, [(torch.arange(8),)] * 6)
+        )
+        for epoch in range(epochs):
+            if sampler is not None:
+                sampler.set_epoch(epoch)
+            for (places,) in loader:
+                time.sleep(0.03 if rank.rank == 2 else 0.004)
+                step(rank.model, rank.optimizer, places)
+            meets.wait(SECONDS)
+        rank.optimizer.finish()
+        return int(rank.optimizer.samples_seen)
+
+    seen = on_ranks_that_count(3, train, mode)
+    if samples == "dealt":
+        assert seen == [epochs * SAMPLES] * 3
+
+
 @on_ranks
 def test_real_ranks_are_dealt_each_sample_once_while_their_loaders_prefetch(hvd: Any) -> None:
     if hvd.mpi_enabled():

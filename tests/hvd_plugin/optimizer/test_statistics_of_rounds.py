@@ -12,6 +12,7 @@ from thread_ranks import ThreadRank, on_thread_ranks
 from training import laplace, loss_of, sgd
 
 import gradsieve_hvd
+from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.optimizer.stats import OptimizerStats
 from gradsieve_hvd.writers import CsvWriter, PrometheusWriter, TensorBoardWriter
 
@@ -96,6 +97,25 @@ def test_csv_has_a_line_per_bucket_and_is_gone_on_with(tmp_path):
     assert [row["bucket"] for row in rows] == 2 * ["", "bucket 0", "dense bucket 0"]
     assert float(rows[0]["payload_bytes"]) == stats.payload_bytes
     assert float(rows[1]["kept_energy"]) == pytest.approx(stats.buckets[0].kept_energy)
+
+
+def test_csv_goes_on_without_a_line_that_was_cut_off_and_not_in_other_columns(tmp_path):
+    stats, file = last_stats()[0], tmp_path / "steps.csv"
+    CsvWriter(file).write(stats)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9])
+    CsvWriter(file).write(stats)
+    assert [row["bucket"] for row in csv.DictReader(file.read_text().splitlines())] == [
+        *("", "bucket 0"),
+        *("", "bucket 0", "dense bucket 0"),
+    ]
+    file.write_bytes(whole.partition(b"\r\n")[0])
+    CsvWriter(file).write(stats)
+    assert file.read_bytes() == whole
+    file.write_bytes(b"step,loss\r\n1,2.5\r\n")
+    with pytest.raises(ConfigurationError, match=r"steps\.csv has other columns"):
+        CsvWriter(file).write(stats)
+    assert file.read_bytes() == b"step,loss\r\n1,2.5\r\n"
 
 
 def test_prometheus_reads_what_is_written(tmp_path):

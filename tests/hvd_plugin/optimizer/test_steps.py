@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +12,9 @@ from thread_ranks import ThreadRank, on_thread_ranks
 from torch import nn
 from training import Branches, assert_same, laplace, loss_of, lossless, perceptron, residuals, sgd, weights
 
+import gradsieve_hvd
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.transport.threads import ThreadTransport, run_ranks
 
 RANKS = 2
 
@@ -179,3 +183,24 @@ def test_a_rank_without_any_gradient_takes_part():
     results = on_thread_ranks(RANKS, lazy, optimizer=sgd)
     assert_same(results[0], results[1])
     assert not torch.equal(results[0][0], weights(perceptron())[0])
+
+
+def test_another_optimizer_may_follow_one_that_was_deleted():
+    """At once: Python looks for the cycles that keep the old one's parts alive whenever it likes."""
+    model = perceptron()
+
+    def work(transport: ThreadTransport) -> None:
+        optimizer = gradsieve_hvd.DistributedOptimizer(
+            sgd(model), model.named_parameters(), laplace(), transport=transport
+        )
+        for number in range(2):
+            optimizer.zero_grad()
+            loss_of(model, number, 0).backward()
+            optimizer.step()
+
+    gc.disable()
+    try:
+        for _ in range(2):
+            run_ranks(1, work)
+    finally:
+        gc.enable()

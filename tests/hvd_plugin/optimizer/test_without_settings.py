@@ -123,3 +123,24 @@ def test_modes_with_an_exchange_of_their_own_need_no_settings_either(mode):
         return True
 
     assert run_ranks(2, run, SECONDS) == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "why"),
+    [
+        (SELECTS["SGD"], {"momentum": 0.9}, "it had none at first"),
+        (SELECTS["AdamW with a short one"], {"betas": (0.95, 0.999)}, "AdamW's beta1 of 0.95"),
+    ],
+    ids=["SGD", "AdamW"],
+)
+def test_a_schedule_that_makes_of_it_what_selecting_costs_is_warned_about_once(make, change, why, caplog):
+    def changes(parameters: Any) -> torch.optim.Optimizer:
+        optimizer = make(parameters)
+        optimizer.register_step_post_hook(lambda each, *_: each.param_groups[0].update(change))
+        return optimizer
+
+    trained(make, steps=3)
+    assert not any("as it is now" in each.getMessage() for each in caplog.records)
+    trained(changes, steps=4)
+    (said,) = [each.getMessage() for each in caplog.records if "as it is now" in each.getMessage()]
+    assert why in said

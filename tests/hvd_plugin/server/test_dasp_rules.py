@@ -59,6 +59,20 @@ def test_rule_3_the_cut_needs_half_of_the_members():
     assert script.contributors()[3] == [0, 1]
 
 
+def test_rule_3_members_that_do_something_else_are_not_waited_for():
+    """Three of four wait in a collective, or evaluate: less than half push, so that nothing is cut off."""
+    away = [1, 1, 1, 100]
+    script = Script(DASP, 4, cycle(1, away, away, away)).run(14)
+    assert release_times(script)[2:] == [3, 11, 12, 13, 14]  # begun at 3, with L = 1
+    assert script.contributors()[3:] == [[0]] * 4
+
+
+def test_rule_3_members_that_are_slow_for_a_while_are_waited_for():
+    slow = [1, 1, 1, 7.9]
+    script = Script(DASP, 4, cycle(1, slow, slow, slow)).run(11)
+    assert release_times(script)[3] == pytest.approx(10.9)
+
+
 @pytest.mark.parametrize(
     ("usual", "cut"),
     [pytest.param([1.0], 1.08, id="even"), pytest.param([0.9, 1.1, 1.0], 1.45, id="median deviation 10 %")],

@@ -1,5 +1,7 @@
 """What the decision-maker writes to shards and workers when it is told something; times are scripted."""
 
+import pytest
+
 from gradsieve_hvd.server.decision_maker import DecisionMaker
 from gradsieve_hvd.server.events import Contribution
 from gradsieve_hvd.server.letters import (
@@ -128,3 +130,66 @@ def test_what_an_iteration_takes_goes_by_the_batch_that_it_is_of():
     maker.hear(0, push(2, version=1, dealt=True), 4.0)
     maker.hear(1, push(3, version=1, dealt=True, seconds=3.0), 6.0)
     assert (fast.iteration_seconds, slow.iteration_seconds) == (1.5, 1.5)
+
+
+def ask(samples=24, turn=0, resume=()):
+    """Return a rank's question for a batch of an epoch of so many samples."""
+    data = {"samples": samples, "batch_size": 8, "resume": list(resume)}
+    return AskBatch(iteration=turn + 1, turn=turn, epoch=turn, data=data)
+
+
+def versions(outgoing):
+    return [each.version for each in orders(outgoing) if isinstance(each, MakeVersion)]
+
+
+def test_who_has_no_batch_left_of_an_epoch_holds_nobody_up_until_it_begins_another():
+    maker = DecisionMaker(MODES["synchronous"], 2, now=0.0, shards=[0, 1])
+    for rank in (0, 1, 1):  # rank 1 has the third one, too
+        maker.hear(rank, ask(), 0.0)
+    maker.hear(0, ask(), 0.1)  # there is none left
+    maker.hear(0, push(0, dealt=True), 1.0)
+    assert versions(maker.hear(1, push(1, dealt=True), 1.1)) == [1]
+    # Rank 0 waits somewhere, as in a collective at the epoch's end.
+    assert versions(maker.hear(1, push(2, version=1, dealt=True), 2.0)) == [2]
+    maker.hear(1, ask(), 2.0)
+    for rank in (0, 1):
+        maker.hear(rank, ask(turn=1), 3.0)
+    assert maker.hear(1, push(3, version=2, dealt=True), 4.0) == []  # rank 0 computes again
+    assert versions(maker.hear(0, push(4, version=1, dealt=True), 4.1)) == [3]
+
+
+def test_who_rests_is_no_slowest_worker():
+    maker = DecisionMaker(MODES["ssp"], 2, now=0.0, shards=[0, 1])
+    maker.hear(1, ask(80), 0.0)
+    for _ in range(9):
+        maker.hear(0, ask(80), 0.0)
+    maker.hear(1, ask(80), 0.1)  # there is none left
+    maker.hear(1, push(0, dealt=True), 1.0)
+    for number in range(1, 10):
+        assert 0 in answers(maker.hear(0, push(number, dealt=True), 1.0 + number))
+
+
+def test_a_rank_that_rests_may_leave():
+    maker = DecisionMaker(MODES["asp"], 1, now=0.0, shards=[0, 1])
+    maker.hear(0, ask(8), 0.0)
+    maker.hear(0, ask(8), 0.0)
+    maker.hear(0, push(0, dealt=True), 1.0)
+    assert any(isinstance(letter, Stop) for _, letter in maker.hear(0, Leave(), 2.0))
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_who_rests_before_the_first_push_says_nothing_about_a_round(ranks):
+    """As ranks do that go on from the last step of an epoch: its iteration is empty."""
+    maker = DecisionMaker(MODES["dasp"], ranks, now=0.0, shards=[0, 1])
+    used_up = [(0, [(0, 80)])]
+    for rank in range(ranks):
+        assert not dealt_of(maker, rank, ask(80, resume=used_up), 0.0)
+    for rank in range(ranks):
+        assert dealt_of(maker, rank, ask(80, turn=1, resume=used_up), 1.0 + rank / 100)
+    outgoing = [maker.hear(rank, push(rank, dealt=True), 2.0 + rank / 100) for rank in range(ranks)]
+    assert [versions(each) for each in outgoing] == [*[[]] * (ranks - 1), [1]]
+
+
+def dealt_of(maker, rank, question, now):
+    (letter,) = [letter for to, letter in maker.hear(rank, question, now) if to == [rank]]
+    return count(letter.places)

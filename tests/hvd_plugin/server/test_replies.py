@@ -35,8 +35,20 @@ def test_whoever_has_an_older_version_gets_the_bits_of_the_newest(dtype, version
         changes.note(version, held[version - 1], held[version])
     for base, present in enumerate(held):
         packed, whole = packed_weights(held[-1], changes.since(base))
-        made = unpacked_weights(packed, present, whole=whole)
+        made = present.clone()
+        unpacked_weights(packed, made, whole=whole).put_into(made)
         assert torch.equal(made.view(torch.uint8), held[-1].view(torch.uint8))
+
+
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("changed", [None, torch.tensor([3, 20])])
+def test_new_weights_overwrite_what_has_changed_wherever_it_lies(strided, changed):
+    parameter = torch.zeros(6, 4).t() if strided else torch.zeros(4, 6)
+    new = torch.arange(24.0).view(4, 6)
+    packed, whole = packed_weights(new, changed)
+    unpacked_weights(packed, parameter, whole=whole).put_into(parameter)
+    expected = new if changed is None else torch.where(torch.isin(new, changed), new, 0.0)
+    assert torch.equal(parameter, expected)
 
 
 def test_few_changed_entries_take_few_bytes():
@@ -63,7 +75,8 @@ def test_weights_that_are_not_finite_are_sent_as_they_are():
     packed, whole = packed_weights(weights, torch.tensor([1]))
     assert whole
     assert torch.equal(
-        unpacked_weights(packed, torch.zeros(3), whole=True).view(torch.int32), weights.view(torch.int32)
+        unpacked_weights(packed, torch.zeros(3), whole=True).values.view(torch.int32),
+        weights.view(torch.int32),
     )
 
 

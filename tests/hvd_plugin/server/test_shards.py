@@ -1,6 +1,7 @@
 """A shard executes orders on its tensors, by the user's own optimizer."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def test_what_is_sent_does_not_change_with_the_next_version():
     shard.take(parts(1, torch.ones(3)))
     shard.order([Send((0,), (0,)), release(1, 1)])
     (sent,) = [unpack(pack(weights)) for _, weights in shard.execute()]
-    assert torch.equal(unpacked_weights(sent.parts[0], torch.zeros(3), whole=sent.whole[0]), torch.zeros(3))
+    assert not unpacked_weights(sent.parts[0], torch.zeros(3), whole=sent.whole[0]).values.any()
 
 
 def test_the_step_is_taken_with_the_sum_over_all_ranks_number():
@@ -131,6 +132,38 @@ def test_gradients_of_another_model_are_refused_and_nothing_is_kept():
     assert shard.ledger.given == 0
 
 
+def test_a_gradient_that_is_not_encoded_counts_as_one_that_is_and_of_another_size_is_refused():
+    encoded, first = sgd_shard()
+    raw, second = sgd_shard()
+    gradient = torch.tensor([1.0, -2.0, 0.5])
+    encoded.take(parts(1, gradient))
+    raw.take(Parts(number=1, tensors=[0], raw=[0], parts=(gradient.view(torch.uint8),)))
+    for shard in (encoded, raw):
+        shard.order([release(1, 1)])
+        list(shard.execute())
+    assert torch.equal(first, second)
+    assert raw.ledger == encoded.ledger
+    for damaged in (gradient[:2].view(torch.uint8), gradient.view(torch.uint8)[:-1]):
+        with pytest.raises(PayloadError, match="gradient of 'weight': found"):
+            raw.take(Parts(number=2, tensors=[0], raw=[0], parts=(damaged,)))
+
+
+@pytest.mark.parametrize(("moved", "whole"), [(10, False), (900, True)])
+def test_of_a_gradient_that_is_mostly_zero_only_what_moved_is_sent(moved, whole):
+    """As that of an embedding, which a push may bring as it lies in memory."""
+    parameters = [Parameter(torch.zeros(1000))]
+    optimizer, copies = shard_of(torch.optim.SGD(parameters, lr=1.0), parameters, [0])
+    shard = Shard(copies, {0: "embedding"}, optimizer, ranks=1)
+    gradient = torch.cat([torch.ones(moved), torch.zeros(1000 - moved)])
+    shard.take(Parts(number=1, tensors=[0], raw=[0], parts=(gradient.view(torch.uint8),)))
+    shard.order([release(1, 1), Send((0,), (0,))])
+    ((_, sent),) = shard.execute()
+    assert sent.whole == [whole]
+    present = torch.zeros(1000)
+    unpacked_weights(sent.parts[0], present, whole=whole).put_into(present)
+    assert torch.equal(present, -gradient)
+
+
 def test_numbers_of_numpy_are_hyperparameters_too():
     parameter = torch.nn.Parameter(torch.zeros(3))
     optimizer = torch.optim.AdamW([parameter], lr=0.1)
@@ -141,3 +174,59 @@ def test_numbers_of_numpy_are_hyperparameters_too():
     }
     (told,) = json.loads(json.dumps(hyperparameters_of(optimizer)))
     assert (told["lr"], told["betas"], told["warm"]) == (0.5, [0.5, 0.75], 3)
+
+
+class Wrapped(torch.optim.Optimizer):
+    """As Lookahead: around another optimizer, with settings, counters and parameters among its attributes."""
+
+    def __init__(self, inner, scale):
+        self.inner, self.scale, self.taken = inner, scale, 0
+        self.first = inner.param_groups[0]["params"][0]
+        super().__init__(inner.param_groups, inner.defaults)
+        inner.param_groups = self.param_groups
+
+    def step(self, closure=None):
+        self.taken += 1
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self.scale)
+        self.inner.step()
+
+
+def test_attributes_of_a_users_class_go_with_it_and_what_is_not_kept_is_left_alone():
+    parameters = [Parameter(torch.zeros(3)), Parameter(torch.zeros(2))]
+    optimizer = Wrapped(torch.optim.SGD(parameters, lr=1.0), scale=2.0)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # puts a step of its own onto the optimizer
+    made, copies = shard_of(optimizer, parameters, [1])
+    assert made.inner.param_groups is made.param_groups
+    assert not made.first.numel()
+    made.param_groups[0]["lr"] = 0.5
+    parameters[0].grad, copies[1].grad = torch.ones(3), torch.ones(2)
+    made.step()
+    assert torch.equal(copies[1], torch.full((2,), -1.0))
+    assert all(not parameter.any() for parameter in parameters)
+    assert (made.taken, optimizer.taken) == (1, 0)
+
+
+def test_what_cannot_be_copied_is_shared_and_state_is_the_shards_own():
+    parameters = [Parameter(torch.zeros(3))]
+    optimizer = torch.optim.SGD(parameters, lr=1.0, momentum=0.9)
+    parameters[0].grad = torch.ones(3)
+    optimizer.step()
+    optimizer.lock = threading.Lock()
+    optimizer.momentum = optimizer.state[parameters[0]]["momentum_buffer"]
+    made, copies = shard_of(optimizer, parameters, [0])
+    assert made.lock is optimizer.lock
+    assert made.momentum is made.state[copies[0]]["momentum_buffer"]
+    assert made.momentum is not optimizer.momentum
+
+
+def test_an_optimizer_that_another_is_wrapped_around_keeps_its_attributes():
+    parameters = [Parameter(torch.zeros(2))]
+    optimizer = Wrapped(Wrapped(torch.optim.SGD(parameters, lr=1.0), scale=3.0), scale=2.0)
+    made, copies = shard_of(optimizer, parameters, [0])
+    copies[0].grad = torch.ones(2)
+    made.step()
+    assert torch.equal(copies[0], torch.full((2,), -6.0))
+    assert not parameters[0].any()

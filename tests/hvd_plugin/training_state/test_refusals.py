@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from typing import Any
 
+import numpy as np
 import pytest
 from committed import Run, committed, folder
 from real_ranks import on_ranks
@@ -101,3 +102,15 @@ def test_settings_out_of_range_are_refused(hvd: Any) -> None:
     for setting in ({"every": 0}, {"keep": 1}, {"durable_every": 0}):
         with pytest.raises(ConfigurationError, match=next(iter(setting))):
             TrainingState(object(), object(), **setting)  # type: ignore[arg-type]
+
+
+@on_ranks
+def test_steps_are_integers_of_any_kind_and_nothing_else(hvd: Any) -> None:
+    with folder(hvd) as directory:
+        run = Run(hvd, directory)
+        run.state.restore()
+        for step in (2.5, -1, "3", None):
+            with pytest.raises(ConfigurationError, match="step="):
+                run.state.commit(step)
+        run.state.commit(np.int64(2))
+        assert committed(directory, hvd.rank()) == [2]

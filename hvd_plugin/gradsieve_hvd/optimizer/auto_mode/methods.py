@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gradsieve.density import plain_count
 from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.engine.supported import refuse_closure
 from gradsieve_hvd.optimizer import methods
@@ -67,7 +68,8 @@ class AutoMethods(DistributedMethods):
                 weights.
             ExchangeError: a rank did not answer.
         """
-        self.mode_changes.change(self, mode, local_steps, staleness_bound)
+        steps, bound = plain_count(local_steps), plain_count(staleness_bound)
+        self.mode_changes.change(self, mode, steps, bound)
 
     def step(self, closure: None = None) -> Any:  # type: ignore[override]
         """Make a step of the present mode, and then change it if the job's plan says so.
@@ -137,9 +139,9 @@ class AutoMethods(DistributedMethods):
 
     def explain(self) -> Explanation:
         """Return how gradients, or differences of weights, travel, and why; ``print`` shows it in a line."""
-        rounds = self.mode_changes.rounds
-        if self.mode_changes.served is not None:
-            return Explanation("server", why=f"mode={self.mode!r}, a parameter server makes the updates")
+        rounds, served = self.mode_changes.rounds, self.mode_changes.served
+        if served is not None:
+            return served.explain()
         return DistributedMethods.explain(self) if rounds is None else rounds.explain()
 
     def stats(self) -> OptimizerStats:

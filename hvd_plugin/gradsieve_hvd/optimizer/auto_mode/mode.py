@@ -17,6 +17,7 @@ from gradsieve_hvd.optimizer.elastic_ranks import is_elastic
 from gradsieve_hvd.optimizer.local.rules import LocalRules, usual_settings
 from gradsieve_hvd.optimizer.served.mode import refused_settings, shards_of
 from gradsieve_hvd.optimizer.synchronous import synchronous_as
+from gradsieve_hvd.server.modes import USUAL_ANNOUNCEMENTS
 from gradsieve_hvd.transport.mail import require_mailing
 
 from .methods import METHODS, AutoMethods
@@ -33,7 +34,7 @@ def auto(
     local_steps: int = 15,
     residual_decay: float = 0.95,
     outer_learning_rate: float = 1.0,
-    announce_every: int = 10,
+    announce_every: int = USUAL_ANNOUNCEMENTS,
     parameter_server: bool = False,
     server_ranks: Collection[int] | None = None,
     equal_batches: bool = False,

@@ -94,7 +94,9 @@ class ModeAgreement:
             "epoch": 0 if dealer is None else dealer.epoch,
             "handed_out": synchronizer.batches.taken if dealer is None else dealer.handed_out,
         }
-        message = synchronizer.connection.messages.tell(json.dumps(said).encode(), f"mode.{self._asked}")
+        message = synchronizer.connection.messages.tell(
+            json.dumps(said, default=repr).encode(), f"mode.{self._asked}"
+        )
         told = [json.loads(each) for each in message.wait()]
         for rank, each in enumerate(told):
             if each["problem"]:

@@ -13,6 +13,7 @@ import torch
 from gradsieve.errors import ConfigurationError, RankMismatch
 from gradsieve_hvd.engine.settings import Settings
 from gradsieve_hvd.engine.statistics import StepStatistics
+from gradsieve_hvd.optimizer.common_hyperparameters import common_if_stepped_apart
 from gradsieve_hvd.optimizer.local.report import Report
 from gradsieve_hvd.optimizer.local.rounds import LocalRounds
 from gradsieve_hvd.optimizer.local.rules import LocalRules
@@ -58,6 +59,7 @@ class ModeChanges:
         self.present = "synchronous"
         self.rounds: LocalRounds | None = None
         self.discarded = 0.0
+        self._served_steps = 0
         self._followed, self._finishing, self._stays = 0, False, False
         synchronizer.agreement.modes = self._offered
 
@@ -95,6 +97,8 @@ class ModeChanges:
         5. When shares follow speed no more, all ranks' batches are equal from the first one on that no rank
            has handed out.
         6. What is left of a sampler's epoch is dealt by rank 0 from now on, or by all ranks alike again.
+        7. After steps with a parameter server, of which ranks have taken different numbers, rank 0's
+           hyperparameters hold on all ranks.
 
         optimizer: the user's; its state is changed.
 
@@ -126,6 +130,10 @@ class ModeChanges:
         was_served = self.served is not None
         self._enter(mode, staleness_bound)
         self._hand_samples_over(told, left, was_served=was_served)
+        if was_served and mode not in SERVED_MODES and self.synchronizer.hyperparameters is None:
+            self.synchronizer.hyperparameters = common_if_stepped_apart(
+                optimizer, self._served_steps, self.synchronizer.connection.messages
+            )
         if self.synchronizer.connection.messages.rank == 0:
             _log.info("from step %d on mode %r%s", self.steps, mode, self._shown_steps())
 
@@ -195,6 +203,7 @@ class ModeChanges:
         self.synchronizer.restart()
         # Ranks that are new know no plan yet, and get it with the others.
         self._followed = 0
+        self._served_steps, self.synchronizer.hyperparameters = 0, None
 
     # -- a parameter server --
 
@@ -206,6 +215,7 @@ class ModeChanges:
     def after_served_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Report, and follow plans; see `ServedSteps.after_step` and `follow`."""
         assert self._server is not None, "it has made the step"
+        self._served_steps += 1
         if self._server.after_step(optimizer, self._followed):
             self.follow(optimizer)
 

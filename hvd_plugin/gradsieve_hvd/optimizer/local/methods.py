@@ -9,7 +9,7 @@ import torch
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.choice.explanation import Explanation
-from gradsieve_hvd.optimizer.arguments import require_known_parameters, require_passes
+from gradsieve_hvd.optimizer.arguments import added_to, require_known_parameters, require_passes
 from gradsieve_hvd.optimizer.sampling import BatchCounter
 
 from .rounds import LocalRounds
@@ -98,13 +98,11 @@ class LocalMethods(torch.optim.Optimizer):
         """Add parameters, on all ranks the same; they get names from their position.
 
         Raises:
-            ConfigurationError: within a round.
+            ConfigurationError: within a round, or a parameter's type cannot be exchanged; nothing was added.
         """
         self.local_rounds.require_between_rounds()
-        super(type(self), self).add_param_group(param_group)
-        i = len(self.param_groups) - 1
-        for j, parameter in enumerate(self.param_groups[i]["params"]):
-            self.local_rounds.add(f"added.{i}.{j}", parameter)
+        for name, parameter in added_to(self, param_group, self.local_rounds.layers):
+            self.local_rounds.add(name, parameter)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Note how many batches a step uses; their gradients add up until ``step()`` in any case.

@@ -35,6 +35,7 @@ class PseudoGradient:
         )
         self._decision = Decision(config.density if compresses else 1.0)
         self._start = parameter.detach().clone()
+        self._wide = torch.promote_types(parameter.dtype, torch.float32)  # of differences
 
     @property
     def start(self) -> Tensor:
@@ -50,8 +51,8 @@ class PseudoGradient:
 
         Pending until ``compressor.commit()``; zeros are left out.
         """
-        difference = self._start.to(torch.float32) - self.parameter.detach().to(torch.float32)
-        selected = self.compressor.select(difference, self._decision)
+        difference = self._start.to(self._wide) - self.parameter.detach().to(self._wide)
+        selected = self.compressor.select(difference.to(torch.float32), self._decision)
         return selected if isinstance(selected, Refusal) else selected.without_zeros().cpu()
 
     def abstain(self) -> SparseGradient:
@@ -65,12 +66,12 @@ class PseudoGradient:
 
     def apply(self, summands: Sequence[SparseGradient], factor: float) -> None:
         """Set the parameter to start - factor * sum. Product and difference are rounded one after the other,
-        so that all processors get the same bits.
+        so that all processors get the same bits. What nobody has changed keeps its bits.
         """
         total = torch.zeros(self._start.numel(), dtype=torch.float32, device=self._start.device)
         for each in summands:
             each.add_into(total, factor)
-        now = self._start.to(torch.float32).reshape(-1) - total
+        now = self._start.to(self._wide).reshape(-1) - total.to(self._wide)
         with torch.no_grad():
             self.parameter.copy_(now.view(self._start.shape))
 

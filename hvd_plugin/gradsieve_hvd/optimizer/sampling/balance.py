@@ -11,7 +11,7 @@ from statistics import median
 
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.server.events import Pushed
-from gradsieve_hvd.server.modes import SharesBySpeed
+from gradsieve_hvd.server.modes import BalancedShares, announces
 from gradsieve_hvd.server.node_table import NodeTable
 from gradsieve_hvd.transport.messages import Messages
 
@@ -27,9 +27,9 @@ class Balance:
 
     1. A step's speed is its samples over the seconds from the end of the step before to ``synchronize()``:
        loading and computing, without waiting for others, and without what takes as long for a small batch.
-    2. After every ``every`` steps the ranks tell each other their last speeds, and how many batches they have
+    2. After the third step, and then after every ``every``, the ranks tell each other their last speeds, and how many batches they have
        handed out to their loaders.
-    3. Each decides alike; see `SharesBySpeed`. New shares hold from the first batch on that no rank has
+    3. Each decides alike; see `BalancedShares`. New shares hold from the first batch on that no rank has
        handed out.
 
     Args:
@@ -48,7 +48,7 @@ class Balance:
         exchanging: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._batches, self._every, self._rule = batches, every, SharesBySpeed()
+        self._batches, self._every, self._rule = batches, every, BalancedShares()
         self.clock, self.exchanging, self.changes = clock, exchanging, True
         self._began: float | None = None
         self._recent: deque[tuple[int, float]] = deque(maxlen=_RECENT)
@@ -88,7 +88,7 @@ class Balance:
         Raises:
             ExchangeError: a rank did not answer.
         """
-        if self.changes and self._batches.taken % self._every == 0:
+        if self.changes and announces(self._batches.taken, self._every):
             self._announce(messages)
         self._began = self.clock()
 

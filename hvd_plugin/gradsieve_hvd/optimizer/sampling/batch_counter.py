@@ -79,6 +79,14 @@ class BatchCounter:
         if self.dealer is not None:
             self.dealer.deal_rest(used)
 
+    def deal_by(self, sampler: Dealer) -> None:
+        """Have a sampler deal batches, rather than another one."""
+        self.dealer = sampler
+
+    def is_dealt_by(self, sampler: Dealer) -> bool:
+        """Whether it is that one."""
+        return self.dealer is sampler
+
     @property
     def samples_seen(self) -> int | None:
         """See above."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.utils.data import Sampler
+from torch.utils.data import BatchSampler, Sampler
 
-from gradsieve.density import is_count
+from gradsieve.density import is_count, plain_count
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.server.ranges import Pairs, Ranges, count
 from gradsieve_hvd.server.sample_ledger import SampleLedger
@@ -16,8 +18,10 @@ from gradsieve_hvd.server.sample_ledger import SampleLedger
 from .batch_counter import BatchCounter, Shares
 from .dealing import Dealing
 from .sampler_state import Epochs, packed, unpacked
-from .served_batches import ServedBatches
+from .served_batches import ITERATED_AGAIN, ServedBatches
 from .served_dealing import ServedDealing
+
+_log = logging.getLogger("gradsieve.optimizer")
 
 
 class DynamicSampler(Sampler[list[int]]):
@@ -43,6 +47,9 @@ class DynamicSampler(Sampler[list[int]]):
     `gradsieve_hvd.server.sample_ledger.SampleLedger`. A rank whose loader begins an epoch that the others
     have used up gets none. Training begins with the first batch, rather than step: all ranks must have the
     same weights by then.
+
+    Another epoch, or a restored state, ends an iteration. An optimizer has one sampler, the one that was made
+    last.
 
     Args:
         dataset: anything with a length, the same on all ranks.
@@ -75,13 +82,17 @@ class DynamicSampler(Sampler[list[int]]):
         self._served = ServedDealing(optimizer, order)
         self._counter = None if isinstance(batches, ServedBatches) else batches
         self._others: dict[int, Pairs] = {}  # used of epochs that come
+        self._begun = 0  # epochs, or parts of such
+        self._restored_at_end = False  # the epoch was used up when its state was saved
         if self._counter is not None:
             self._begin(self._counter, epoch=0, used=())
-            self._counter.dealer = self
+        self._batches = batches
+        batches.deal_by(self)
 
     def _begin(self, counter: BatchCounter, *, epoch: int, used: Pairs) -> None:
         """Deal an epoch, some samples of which were used; all, if too few are left to give each rank one."""
         ranks, taken = counter.ranks, counter.taken
+        self._begun += 1
         self._epoch, left = epoch, self._size - count(used)
         before = Ranges(used if left >= ranks else ())
         self._rest = before.without(self._size)
@@ -94,14 +105,28 @@ class DynamicSampler(Sampler[list[int]]):
         """Return the batches of the epoch, the same number on all ranks; of one that was restored within, its
         rest. With a parameter server, the mean over ranks, of a whole epoch.
         """
-        return self._dealing.batches if self._served.training is None else self._served.batches
+        if self._served.training is not None:
+            return self._served.batches
+        return 0 if self._restored_at_end else self._dealing.batches
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the places in the data set of this rank's batches, from the first that was not used.
 
         Raises:
+            ConfigurationError: batches are asked for by what would make batches of batches of them, or the
+                optimizer has another sampler; while it goes on, another epoch has begun since.
             GradsieveError: with a parameter server: training has ended by an error.
         """
+        asks: Any = sys._getframe(1).f_locals.get("self")  # noqa: SLF001 - who asks, they do not say
+        if isinstance(asks, BatchSampler) and cast("object", asks.sampler) is self:
+            raise ConfigurationError(
+                "a DynamicSampler deals batches: hand it to the DataLoader as batch_sampler=, without "
+                "batch_size=, rather than as sampler="
+            )
+        self._require_present()
+        return self._dealt()
+
+    def _dealt(self) -> Iterator[list[int]]:
         order = self._order()
         if self._served.training is not None:
             parts = self._served.deal(self._epoch)
@@ -114,16 +139,36 @@ class DynamicSampler(Sampler[list[int]]):
         """Yield parts of batches that all ranks compute, and whatever is dealt when that has ended."""
         batches = self._dealing.batches
         if self._taken(counter) >= batches:
+            if self._restored_at_end:
+                self._restored_at_end = False
+                _log.warning("nothing is left of epoch %d, whose state was restored: it ends", self._epoch)
+                return
             self._begin(counter, epoch=self._epoch, used=())
             batches = self._dealing.batches
-        self._handed_out = counter.taken
+        begun = self._begun
         for number in range(self._taken(counter), batches):
             if self._served.training is not None:
                 yield from self._served.go_on(self._epoch)
                 return
             batch = self._first + number
-            self._handed_out = batch + 1
+            # Another iteration of the epoch may have been further, and may go on.
+            self._handed_out = max(self._handed_out, batch + 1)
             yield self._part(number, counter.shares(batch), counter.rank)
+            self._require_present(begun)
+
+    def _require_present(self, begun: int | None = None) -> None:
+        """Check that this is the optimizer's sampler, and has begun no other epoch since.
+
+        Raises:
+            ConfigurationError: it is not, or does not.
+        """
+        if not self._batches.is_dealt_by(self):
+            raise ConfigurationError(
+                "this optimizer has had another DynamicSampler since, and counts the steps of the one "
+                "that was made last. For an evaluation make a plain DataLoader"
+            )
+        if begun not in (None, self._begun):
+            raise ConfigurationError(ITERATED_AGAIN)
 
     def _part(self, number: int, shares: Shares, rank: int) -> Pairs:
         part = self._dealing.part(number, shares, rank)
@@ -162,7 +207,12 @@ class DynamicSampler(Sampler[list[int]]):
 
     def deal_rest(self, used: Pairs) -> None:
         """See `Dealer`; for loaders that are iterated again."""
-        self._begin(self._known_counter, epoch=self._epoch, used=used)
+        self._go_on(self._known_counter, epoch=self._epoch, used=used)
+
+    def _go_on(self, counter: BatchCounter, *, epoch: int, used: Pairs) -> None:
+        """Deal what a restored epoch has left: if that is nothing, its next iteration has no batches."""
+        self._begin(counter, epoch=epoch, used=used)
+        self._restored_at_end = self._size - count(used) < counter.ranks
 
     def hand_over(self, handed_out: Sequence[int], ledger: SampleLedger, batches: ServedBatches) -> None:
         """See `Dealer`; loaders go on with what they have."""
@@ -176,7 +226,9 @@ class DynamicSampler(Sampler[list[int]]):
             for rank, handed in enumerate(handed_out)
         ]
         ledger.hand_over(self._epoch, self.used, self._size, held)
-        batches.hand_over(held[counter.rank], self._batch_size, ended=handed_out[counter.rank] >= last)
+        ended = handed_out[counter.rank] >= last and not self._restored_at_end
+        batches.hand_over(held[counter.rank], self._batch_size, ended=ended)
+        self._restored_at_end = False
         self._served.resume(list(self._others.items()))
 
     def take_over(self, epochs: Epochs) -> None:
@@ -185,9 +237,18 @@ class DynamicSampler(Sampler[list[int]]):
         self._begin(self._known_counter, epoch=self._epoch, used=self._others.pop(self._epoch, ()))
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch, unless it is the present one, which goes on where it was left."""
+        """Begin an epoch, unless it is the present one, which goes on where it was left.
+
+        Raises:
+            ConfigurationError: it is no integer of at least 0.
+        """
+        number = plain_count(epoch)
+        if not is_count(number, 0):
+            raise ConfigurationError(f"set_epoch({epoch!r}): expected an integer of at least 0")
+        epoch = number
         if epoch == self._epoch:
             return
+        self._restored_at_end = False
         training = self._served.training
         if training is None:
             used = self._others.pop(epoch, ())
@@ -216,6 +277,9 @@ class DynamicSampler(Sampler[list[int]]):
         """Go on from there, with the weights that were saved at the same time, on all ranks; there may be
         other ranks than before. Up to one sample per rank is left out if that is all that the epoch has left.
 
+        If all of the epoch was used, its next iteration has no batches: a commit in the last step of an epoch
+        has its number.
+
         Raises:
             ConfigurationError: it is of a data set of another size, or, with a parameter server, batches were
                 dealt already.
@@ -230,7 +294,7 @@ class DynamicSampler(Sampler[list[int]]):
         self._served.resume(epochs)
         if self._counter is not None:
             self._counter.set_samples_seen(seen)
-            self._begin(self._counter, epoch=epoch, used=used)
+            self._go_on(self._counter, epoch=epoch, used=used)
 
     def _order(self) -> list[int]:
         if not self._shuffle:

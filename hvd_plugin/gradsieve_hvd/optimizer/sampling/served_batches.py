@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -9,6 +10,11 @@ from typing import Any
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.server.ranges import Pairs, count
 from gradsieve_hvd.server.worker import Worker
+
+ITERATED_AGAIN = (
+    "a DynamicSampler was iterated again, or set to another epoch, while a loader goes on with the iteration "
+    "before: use one loader at a time"
+)
 
 
 class ServedBatches:
@@ -23,12 +29,22 @@ class ServedBatches:
     """
 
     def __init__(self) -> None:
+        # Weak: a program that leaves its optimizer is noticed at once.
+        self._sampler: weakref.ref[Any] | None = None
         self._handed_out: deque[Pairs] = deque()
         self._iteration = self._turn = self.seen_before = 0
         self._nominal = 1
         self._ended = False  # the present epoch, for this rank
         self.open = self._asked = False
         self._ahead: Pairs | None = None  # dealt by a worker that has finished
+
+    def deal_by(self, sampler: Any) -> None:
+        """Have a sampler ask for batches, rather than another one."""
+        self._sampler = weakref.ref(sampler)
+
+    def is_dealt_by(self, sampler: Any) -> bool:
+        """Whether it is that one."""
+        return self._sampler is not None and self._sampler() is sampler
 
     @property
     def dealt(self) -> bool:
@@ -91,10 +107,7 @@ class ServedBatches:
                 self._handed_out.append(places)
                 yield places
                 if (iteration, turn) != (self._iteration, self._turn):
-                    raise ConfigurationError(
-                        "a DynamicSampler was iterated again, or set to another epoch, while a loader goes "
-                        "on with the iteration before: use one loader at a time"
-                    )
+                    raise ConfigurationError(ITERATED_AGAIN)
             self._ended = True
         finally:
             if iteration == self._iteration:

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from gradsieve import CompressionConfig, Policy, Refusal
-from gradsieve.codec import encode_all
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels.magnitude import all_finite
 from gradsieve_hvd.engine.compressed_layer import CompressedLayer
@@ -44,6 +43,11 @@ class ServedGradients:
         return cls(named, layers, policy)
 
     @property
+    def whole(self) -> frozenset[int]:
+        """The numbers of the parameters whose gradients travel as they are."""
+        return frozenset(range(len(self._named))) - self._layers.keys()
+
+    @property
     def density(self) -> float:
         """Entries that the last push had, over all, in (0, 1]."""
         elements = sum(parameter.numel() for _, parameter in self._named)
@@ -51,8 +55,8 @@ class ServedGradients:
         return (whole + sum(layer.kept for layer in self._layers.values())) / max(elements, 1)
 
     def payloads(self, step: int, scale: float = 1.0) -> dict[int, Tensor] | list[str]:
-        """Return what is sent of each parameter's gradient, by number; or the names of those that are not
-        finite, and then nothing has changed.
+        """Return what is sent of each parameter's gradient, by number, or the names of those that are not
+        finite, and then nothing has changed. Of `whole` ones that is their memory.
 
         Parameters without a gradient, and frozen ones, are left out; what waits of them waits on.
 
@@ -85,7 +89,7 @@ class ServedGradients:
         layer = self._layers.get(number)
         if layer is None:
             flat = gradient.detach().reshape(-1).to("cpu", torch.float32)
-            return encode_all(flat, "float32") if all_finite(flat) else None
+            return flat.contiguous().view(torch.uint8) if all_finite(flat) else None
         selected = layer.select(gradient, step=step)
         return None if isinstance(selected, Refusal) else layer.encode(selected)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from gradsieve.density import is_count
 from gradsieve.errors import ConfigurationError
+from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.engine.supported import refuse_closure
 from gradsieve_hvd.optimizer.sampling import ServedBatches
 
@@ -49,8 +50,8 @@ class ServedMethods(torch.optim.Optimizer):
                 many as a `DynamicSampler` has dealt, and 1 without one.
 
         Raises:
-            ConfigurationError: there is a closure, ``samples`` is not the number of samples in the batch, or
-                training has finished.
+            ConfigurationError: there is a closure, ``samples`` is not the number of samples in the batch,
+                training has finished, or it is called within `consistent`.
             NonFiniteGradient, ExchangeError, PayloadError, RankMismatch: on all ranks, whichever rank it
                 happened on; training has ended, and the weights are those of the last version that came.
         """
@@ -71,6 +72,7 @@ class ServedMethods(torch.optim.Optimizer):
         others have ended.
 
         Raises:
+            ConfigurationError: it is called within `consistent`.
             ExchangeError: see `step`.
         """
         self.training.finish(self)
@@ -94,6 +96,28 @@ class ServedMethods(torch.optim.Optimizer):
         """
         with self.training.consistent(self, state=state) as version:
             yield version
+
+    def synchronize(self) -> None:
+        """Leave gradients as they are: what is clipped between it and ``step()`` are this rank's own."""
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Change nothing; see `synchronize`."""
+        yield
+
+    def join(self) -> NoReturn:
+        """Refuse: that is `finish` here.
+
+        Raises:
+            ConfigurationError: always.
+        """
+        raise ConfigurationError(
+            "a parameter server has no join(): call optimizer.finish() when this rank's data have run out"
+        )
+
+    def explain(self) -> Explanation:
+        """Return how gradients travel; ``print`` shows it in a line."""
+        return self.training.explain()
 
     def stats(self) -> ServedCounters:
         """Return what this rank has done so far."""
@@ -134,12 +158,16 @@ METHODS = (
     "add_param_group",
     "batches",
     "consistent",
+    "explain",
     "finish",
+    "join",
     "load_state_dict",
     "samples_seen",
+    "skip_synchronize",
     "state_dict",
     "stats",
     "step",
+    "synchronize",
     "version",
     "zero_grad",
 )

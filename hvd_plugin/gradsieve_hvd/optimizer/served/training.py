@@ -8,15 +8,14 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch.nn import Parameter
 
 from gradsieve.errors import ConfigurationError, GradsieveError, NonFiniteGradient
+from gradsieve_hvd.choice.explanation import Explanation
 from gradsieve_hvd.engine.pace import Pace
 from gradsieve_hvd.optimizer.arguments import require_known_parameters
 from gradsieve_hvd.optimizer.sampling import ServedBatches
@@ -25,12 +24,13 @@ from gradsieve_hvd.server.ledger import Ledger
 from gradsieve_hvd.server.ranges import Pairs
 from gradsieve_hvd.server.server_thread import ServerThread
 from gradsieve_hvd.server.shard_optimizer import hyperparameters_of
-from gradsieve_hvd.server.worker import Fresh, Worker
+from gradsieve_hvd.server.worker import Worker
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.mail import require_mailing
 
 from .counters import ServedCounters
 from .gradients import ServedGradients
+from .newest_version import NewestVersion, state_of
 from .serving import Serving
 from .weights import ServedWeights
 
@@ -69,7 +69,9 @@ class ServedTraining:
         self._weights = ServedWeights(self._named)
         self._server: ServerThread | None = None
         self._worker: Worker | None = None
-        self._finished = self._collected = self._looking = False
+        self._finished = False
+        self._newest = NewestVersion(self._weights, named, self._put)
+        self._groups = 0  # of the shards' optimizers
         self._began = time.monotonic()
         self.counters, dealt = ServedCounters(), serving.dealt
         self.batches = ServedBatches() if dealt is None else dealt.batches
@@ -100,7 +102,7 @@ class ServedTraining:
         before = self._serving.dealt
         if self._worker is None and before is not None and before.epochs is not None:
             return before.epochs
-        if self._worker is None or not self._looking:
+        if self._worker is None or not self._newest.is_shown:
             raise ConfigurationError(
                 "which samples the weights have used is known within `with optimizer.consistent():`, after "
                 "the first step and before finish()"
@@ -152,6 +154,11 @@ class ServedTraining:
             4 * sum(parameter.numel() for _, parameter in self._named),
         )
 
+    def explain(self) -> Explanation:
+        """Return how gradients travel."""
+        mode = self._serving.mode
+        return Explanation("server", why=f"mode={mode!r}, a parameter server makes the updates")
+
     @property
     def version(self) -> int:
         """Of this rank's weights: how many updates they have had."""
@@ -169,14 +176,21 @@ class ServedTraining:
         batch; None for what was dealt, or 1.
 
         Raises:
-            ConfigurationError: training has finished, a gradient is sparse, there was no such batch, or there
-                are parameters that nobody serves.
+            ConfigurationError: training has finished, a gradient is sparse, there was no such batch, it is
+                called within `consistent`, or there are parameters that nobody serves, or fewer groups.
             GradsieveError: training has failed, here or on another rank; the weights are of the last version
                 that came.
         """
+        self._newest.require_not_shown("step()")
         require_known_parameters(groups, {parameter for _, parameter in self._named})
         worker = self.begin(groups)
         worker.raise_if_failed()
+        if len(groups.param_groups) != self._groups:
+            raise ConfigurationError(
+                f"optimizer.param_groups has {len(groups.param_groups)} groups, and had {self._groups} when "
+                "training began, which a parameter server keeps. Freeze what is not to be trained, or make "
+                "the optimizer again"
+            )
         dealt = self.batches.samples
         if samples is not None and samples != (dealt or samples):
             raise ConfigurationError(
@@ -200,6 +214,7 @@ class ServedTraining:
                 hyperparameters,
                 encoding_seconds=encoding,
                 dealt=dealt is not None,
+                raw=self.gradients.whole,
             )
         except GradsieveError:
             self.gradients.rollback()
@@ -217,15 +232,17 @@ class ServedTraining:
         nothing.
 
         Raises:
+            ConfigurationError: it is called within `consistent`.
             GradsieveError: see `step`.
         """
+        self._newest.require_not_shown("finish()")
         if not self._finished:
             worker = self._worker or self._start(groups)
             last = worker.finish()
             self.batches.keep_answer(worker)
             self._put(worker, last.tensors)
             if self._serving.gives_back:
-                groups.state = self._state(last)
+                groups.state = state_of(last, self._named)
             self._finished = True
 
     @property
@@ -236,7 +253,7 @@ class ServedTraining:
     @property
     def has_state(self) -> bool:
         """Whether the optimizer's state is here, rather than with the shards."""
-        return self._worker is None or self._collected
+        return self._worker is None or self._newest.has_state
 
     def require_not_begun(self, what: str) -> None:
         """Refuse what looks at the optimizer's state after the first step, when the shards have it.
@@ -254,7 +271,7 @@ class ServedTraining:
     @contextmanager
     def consistent(self, groups: torch.optim.Optimizer, *, state: bool) -> Iterator[int]:
         """Within, this rank's model has the newest version's weights, whose number is yielded, and, if that
-        is asked for, ``groups`` the optimizer's state; afterwards, its own weights again, and no state.
+        is asked for, ``groups`` the optimizer's state; afterwards, what both had before. See `NewestVersion`.
 
         Raises:
             ConfigurationError: the state is asked for after `finish`.
@@ -265,17 +282,8 @@ class ServedTraining:
         if self._worker is None or self._finished:
             yield self.version
             return
-        own = self._weights.copies()
-        fresh = self._worker.newest(with_state=state)
-        self._put(self._worker, fresh.tensors)
-        self._collected, self._looking = state, True
-        groups.state = self._state(fresh)
-        try:
-            yield fresh.version
-        finally:
-            self._weights.restore(own)
-            self._collected = self._looking = False
-            groups.state = defaultdict(dict)
+        with self._newest.shown(self._worker, groups, state=state) as version:
+            yield version
 
     def _start(self, groups: torch.optim.Optimizer) -> Worker:
         """Compare settings and weights with the other ranks, then serve.
@@ -284,21 +292,11 @@ class ServedTraining:
             RankMismatch: on every rank: they differ.
         """
         self._meet()
+        self._groups = len(groups.param_groups)
         self._server, self._worker = self._serving.begin(
             self._optimizer, groups, self._named, self._transport, self.batches, self._began
         )
         return self._worker
-
-    def _state(self, fresh: Fresh) -> defaultdict[Any, dict[str, Any]]:
-        """Return the optimizer's state, by parameter, where torch keeps it: counts of steps on the CPU."""
-        state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
-        for number, fields in fresh.state.items():
-            parameter = self._named[number][1]
-            state[parameter] = {
-                name: value.to(parameter.device) if isinstance(value, torch.Tensor) and value.dim() else value
-                for name, value in fields.items()
-            }
-        return state
 
     def _refuse(self, worker: Worker, names: Sequence[str]) -> None:
         shown = ", ".join(f"'{name}'" for name in names[:8])

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from gradsieve.errors import PayloadError
-from gradsieve_hvd.server.reply import unpacked_weights
+from gradsieve_hvd.server.reply import NewWeights, unpacked_weights
 
 
 class ServedWeights:
@@ -28,7 +28,9 @@ class ServedWeights:
         Raises:
             PayloadError: something is damaged, or of another size; no parameter has changed.
         """
-        self.restore([self._new(number, *tensors[number]) for number in range(len(self._named))])
+        new = [self._new(number, *tensors[number]) for number in range(len(self._named))]
+        for (_, parameter), each in zip(self._named, new, strict=True):
+            each.put_into(parameter)
 
     def copies(self) -> list[Tensor]:
         """Return copies of the parameters, for `restore`."""
@@ -40,7 +42,7 @@ class ServedWeights:
             for (_, parameter), value in zip(self._named, values, strict=True):
                 parameter.copy_(value)
 
-    def _new(self, number: int, packed: Tensor, whole: bool) -> Tensor:
+    def _new(self, number: int, packed: Tensor, whole: bool) -> NewWeights:
         name, parameter = self._named[number]
         try:
             return unpacked_weights(packed, parameter, whole=whole)

@@ -21,14 +21,14 @@ from gradsieve_hvd.server.node_table import Mode
 
 from .asynchronous import Asynchronous
 from .dasp import DynamicAdaptive
-from .shares import SharesBySpeed
+from .shares import USUAL_ANNOUNCEMENTS, AnnouncedShares, BalancedShares, SharesBySpeed, announces
 from .stale import DynamicStale, Stale
 from .synchronous import Synchronous
 
 MODES: Mapping[str, Mode] = MappingProxyType(
     {
         "synchronous": Synchronous(),
-        "balanced": Synchronous(SharesBySpeed()),
+        "balanced": Synchronous(AnnouncedShares(BalancedShares(), USUAL_ANNOUNCEMENTS)),
         "asp": Asynchronous(),
         "ssp": Stale(),
         "dssp": DynamicStale(),
@@ -70,12 +70,15 @@ __all__ = [
     "BOUNDED",
     "DASP_WITH_SHARES",
     "MODES",
+    "USUAL_ANNOUNCEMENTS",
     "Asynchronous",
+    "BalancedShares",
     "DynamicAdaptive",
     "DynamicStale",
     "Mode",
     "SharesBySpeed",
     "Stale",
     "Synchronous",
+    "announces",
     "policy",
 ]

@@ -45,7 +45,9 @@ class DynamicAdaptive:
        (unknown: the time elapsed). Members of the round: T_i <= ``member_reach`` · L.
     3. Release when all members that started at this version have pushed, or at L · (1 + c) with at least half
        of them; c = clip(4.5 · MAD/T, 0.08, 0.6). The cut is armed while more than ``long_share`` of the last
-       50 iterations of each worker exceed ``long_reach`` · L.
+       50 iterations of each worker exceed ``long_reach`` · L. A member whose iteration takes longer than
+       ``absent_reach`` · L does something else (an evaluation, a collective for which it waits for others),
+       and is not waited for.
     4. Late gradients join the next release with weight 1 / (1 + ``damping`` · missed releases), gated.
     5. A worker out of phase waits if the release is nearer than L/2, else it gets fresh weights now.
     6. Fast workers compute another batch at the same weights if it ends within ``another_reach`` · L.
@@ -59,6 +61,7 @@ class DynamicAdaptive:
     member_reach: float = 1.25
     long_reach: float = 1.5
     long_share: float = 0.02
+    absent_reach: float = 8.0
     scatter_factor: float = 4.5
     narrowest_cut: float = 0.08
     widest_cut: float = 0.6
@@ -83,7 +86,9 @@ class DynamicAdaptive:
 
     def _round(self, table: NodeTable, now: float) -> Round:
         """Rule 2, and rule 3's cut."""
-        length = lower_median([_iteration_seconds(node, now) for node in table.active])
+        # Of who has not pushed yet and has rested, the time that has passed says nothing.
+        telling = [each for each in table.in_step if each.clock or not each.resumed] or table.active
+        length = lower_median([_iteration_seconds(node, now) for node in telling])
         reach = self.member_reach * length
         members = frozenset(node.rank for node in table.active if _keeps_within(node, reach, now))
         return Round(length, self._cut(table, length, now), members)
@@ -96,15 +101,23 @@ class DynamicAdaptive:
             if node.phase is Phase.COMPUTING and now >= node.began + limit:
                 long, count = long + 1, count + 1
             above, remembered = above + long, remembered + count
-        if above <= self.long_share * remembered:
+        known = [node.scatter for node in table.active if node.clock]
+        if above <= self.long_share * remembered or not known:
             return None
-        scatter = lower_median([node.scatter for node in table.active if node.clock])
+        scatter = lower_median(known)
         widening = min(max(self.scatter_factor * scatter, self.narrowest_cut), self.widest_cut)
         return length * (1 + widening)
 
     def _is_due(self, table: NodeTable, present: Round, now: float) -> bool:
         """Rule 3."""
-        started = [n for n in table.active if n.rank in present.members and n.version == table.version]
+        absent = self.absent_reach * present.length
+        started = [
+            node
+            for node in table.in_step
+            if node.rank in present.members
+            and node.version == table.version
+            and not (node.phase is Phase.COMPUTING and now >= node.began + absent)
+        ]
         if not any(node.phase is Phase.COMPUTING for node in started):
             return bool(table.pending) or not table.in_phase(Phase.COMPUTING)
         if present.cut is None or now < table.released + present.cut:
@@ -147,6 +160,7 @@ class DynamicAdaptive:
             times += [node.began + self.long_reach * present.length for node in computing]
         else:
             times.append(table.released + present.cut)
+        times += [node.began + self.absent_reach * present.length for node in computing if node.clock]
         later = [time for time in times if time > now]
         return [WakeAt(min(later))] if later else []
 

@@ -1,7 +1,7 @@
 """Stale synchronous parallel with a fixed (SSP) and with a dynamic bound (DSSP).
 
 SSP: Ho et al., NIPS 2013. DSSP: Zhao et al., ICDCS 2019, algorithms 1 and 2. A worker's *lead* is its clock
-minus the clock of the slowest worker.
+minus the clock of the slowest worker; one that rests between two epochs holds nobody up **(r)**.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class DynamicStale:
         return actions
 
     def _granted(self, table: NodeTable, node: Node) -> int:
-        if node.clock < max(each.clock for each in table.active):
+        if node.clock < max(each.clock for each in table.in_step):
             return 0
-        slowest = min(table.active, key=lambda each: (each.clock, each.push_time))
+        slowest = min(table.in_step, key=lambda each: (each.clock, each.push_time))
         room = self.bound + self.most_extra + 1 - (node.clock - slowest.clock)
         if slowest.clock == 0:  # its interval is not known yet
             return 0
@@ -62,7 +62,7 @@ class DynamicStale:
 
 
 def _slowest_clock(table: NodeTable) -> int:
-    return min((node.clock for node in table.active), default=0)
+    return min((node.clock for node in table.in_step), default=0)
 
 
 def _wait(fastest: Node, slowest: Node, extra: int) -> float:

@@ -12,7 +12,8 @@ from .shares import EQUAL_SHARES, Shares
 
 @dataclass(frozen=True, slots=True)
 class Synchronous:
-    """Everybody waits for everybody: a version is made when no worker computes any more, of all pushes.
+    """Everybody waits for everybody: a version is made when no worker computes any more, of all pushes. Who
+    rests between two epochs holds nobody up, and comes back with the weights that it has **(r)**.
 
     shares: how large the batches are.
     """
