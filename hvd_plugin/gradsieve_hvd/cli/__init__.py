@@ -42,8 +42,12 @@ _SUBCOMMANDS = {
 }
 
 
+_EXTRA_OF = {"matplotlib": "demo", "sklearn": "demo", "mpi4py": "hvd", "psutil": "link", "pyroute2": "link"}
+"""What brings a package that commands import when they get to it."""
+
+
 class _LazyGroup(click.Group):
-    """A group that lists its subcommands without importing them."""
+    """A group that lists its subcommands without importing them, and says what brings a package they lack."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_SUBCOMMANDS)
@@ -69,6 +73,11 @@ class _LazyGroup(click.Group):
         except GradsieveError as error:
             click.secho(f"error: {error}", fg="red", err=True)
             ctx.exit(2)
+        except ModuleNotFoundError as error:
+            extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+            if extra is None:
+                raise
+            raise click.ClickException(f"{error}; pip install 'gradsieve[{extra}]' brings it") from error
 
 
 @click.group(cls=_LazyGroup)

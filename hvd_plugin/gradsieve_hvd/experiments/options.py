@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json as json_format
 import math
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,6 +13,7 @@ import click
 from rich.console import Console
 
 from gradsieve.codec import ValueDtype
+from gradsieve.errors import ConfigurationError
 
 
 class FiniteRange(click.FloatRange):
@@ -22,6 +25,33 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class FileToWrite(click.Path):
+    """A path of a file that can be written when all is measured, which may be hours later."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; a usage error if there is no folder for it."""
+        file: Any = super().convert(value, param, ctx)
+        if not file.parent.is_dir():
+            self.fail(f"{file}: there is no folder {file.parent}; make it first", param, ctx)
+        return file
+
+
+class PlotToWrite(FileToWrite):
+    """A path of a plot, of which is known before all is measured that it can be drawn."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; see `FileToWrite`.
+
+        Raises:
+            ModuleNotFoundError: what draws is missing.
+        """
+        import_module("matplotlib")
+        return super().convert(value, param, ctx)
 
 
 density = partial(
@@ -54,10 +84,30 @@ json = partial(
     click.option,
     "--json",
     "file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FileToWrite(),
     help="Write all figures here.",
 )
 json_kept = partial(json, help="Write all figures here. What it holds already is not measured again.")
+
+
+def read_object(file: Path, option: str, example: str) -> dict[str, Any]:
+    """Return what a file holds.
+
+    Raises:
+        ConfigurationError: that is not a JSON object, such as ``example``.
+    """
+    try:
+        content = json_format.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{option} {file}: cannot be read as JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{option} {file}: is not an object, such as {example}")
+    return content
+
+
+def is_rate(value: object) -> bool:
+    """Return whether a value is a learning rate."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def console(width: int) -> Console:

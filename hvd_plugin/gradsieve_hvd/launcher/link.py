@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from gradsieve.errors import ConfigurationError
 from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 
+_FASTEST = 8 * (2**32 - 1)
+"""Bits per second: Linux's shaper counts bytes in 32 bits."""
+
 
 @dataclass(frozen=True)
 class Link:
@@ -35,22 +38,32 @@ def parse_link(text: str) -> Link:
     where the others are unshaped.
 
     Raises:
-        ConfigurationError: a rate is none, see `parse_rate`; a rank is no number, or has two rates; or there
-            are two rates for all.
+        ConfigurationError: a rate is none, see `parse_rate`, or more than Linux shapes to; a rank is no
+            number, or has two rates; or there are two rates for all.
     """
     common, others = [], dict[int, int | None]()
     for part in text.split(","):
         rank, colon, rate = part.partition(":")
         if not colon:
-            common.append(parse_rate(part))
+            common.append(_shaped(part))
             continue
         if not rank.strip().isdecimal():
             raise ConfigurationError(f"link {part!r}: {rank!r} is no rank: write 2:20mbit for that of rank 2")
         if int(rank) in others:
             raise ConfigurationError(f"link {text!r}: two rates for rank {int(rank)}")
-        others[int(rank)] = parse_rate(rate)
+        others[int(rank)] = _shaped(rate)
     if len(common) > 1:
         raise ConfigurationError(
             f"link {text!r}: {len(common)} rates for all ranks: write 100mbit,2:20mbit where rank 2's differs"
         )
     return Link(common[0] if common else None, tuple(sorted(others.items())))
+
+
+def _shaped(text: str) -> int | None:
+    rate = parse_rate(text)
+    if rate is not None and rate > _FASTEST:
+        raise ConfigurationError(
+            f"link rate {text!r} is above {_FASTEST / 1e9:.1f}gbit, the most that an emulated link is shaped "
+            "to: write none for links that are not shaped"
+        )
+    return rate

@@ -1,5 +1,7 @@
 """The ``gradsieve`` command itself."""
 
+import json
+import subprocess
 import sys
 
 import click
@@ -32,6 +34,58 @@ def test_a_subcommand_whose_packages_are_missing_says_so(invoke, monkeypatch):
     assert result.exit_code == 1
     assert "`gradsieve demo` cannot be used here" in result.output
     assert isinstance(cli.main.get_command(click.Context(cli.main), "run"), click.Command)
+
+
+@pytest.mark.parametrize(
+    ("missing", "calls"),
+    [
+        (
+            "sklearn",
+            [
+                "simulate modes --scenario slow4 --mode asp --processes 1",
+                "simulate timeline --plot timeline.png",
+                "bench modes --task digits --until 0.9",
+                "bench convergence",
+                "bench train --task digits --link none --until 0.9",
+                "demo",
+                "report gradients",
+                "reproduce",
+            ],
+        ),
+        (
+            "matplotlib",
+            [
+                "simulate modes --plot times.png",
+                "simulate timeline --plot timeline.png",
+                "bench train --link none --until 2.6 --plot losses.png",
+                "demo",
+                "report gradients",
+                "reproduce",
+            ],
+        ),
+    ],
+)
+def test_before_anything_is_measured_a_missing_package_is_named_with_what_brings_it(
+    missing, calls, monkeypatch, tmp_path
+):
+    """In a process of its own, in which nobody has imported it."""
+    monkeypatch.chdir(tmp_path)
+    program = f"""if True:
+        import json, sys
+        sys.modules[{missing!r}] = None
+        from click.testing import CliRunner
+        from gradsieve_hvd.cli import main
+        results = [CliRunner().invoke(main, call.split()) for call in sys.argv[1:]]
+        print(json.dumps([(result.exit_code, result.output) for result in results]))
+    """
+    told = subprocess.run(
+        [sys.executable, "-c", program, *calls], capture_output=True, timeout=100, check=True
+    )
+    for (code, output), call in zip(json.loads(told.stdout), calls, strict=True):
+        assert code == 1, call
+        assert output.startswith("Error: "), call
+        assert output.endswith("; pip install 'gradsieve[demo]' brings it\n"), call
+        assert len(output.splitlines()) == 1, call
 
 
 @pytest.mark.parametrize(

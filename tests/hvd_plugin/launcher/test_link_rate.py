@@ -35,6 +35,14 @@ def test_a_rate_is_in_bits_per_second(text, rate):
     assert parse_rate(text) == rate
 
 
+@pytest.mark.parametrize("text", ["40gbit", "none,2:100gbit"])
+def test_a_rate_that_linux_does_not_shape_to_is_refused_for_links_and_may_be_asked_about(text):
+    with pytest.raises(ConfigurationError, match=r"above 34\.4gbit.*write none"):
+        parse_link(text)
+    assert parse_rate("40gbit") == 40 * 10**9
+    assert parse_link("34gbit") == Link(34 * 10**9)
+
+
 @pytest.mark.parametrize("text", ["none", "unshaped"])
 def test_no_shaping_has_a_name(text):
     assert parse_rate(text) is None

@@ -26,12 +26,13 @@ from .prediction import APPLIED, START_UP_SECONDS, UNSHAPED_BITS, WHOLE, Questio
 _MILLI = _KILO = 1e3
 _PLAIN_WIDTH = 110  # of a log file
 _ALIKE = 1.03
+_MOST_PARAMETERS = 10**12
 _MULTIPLES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
 
 
 @click.command(name="advise")
 @click.option("--params", required=True, help="Parameters of the model: 25.6M, 458k, 7B or a plain number.")
-@click.option("--ranks", required=True, type=click.IntRange(1), help="Processes that train together.")
+@click.option("--ranks", required=True, type=click.IntRange(1, 1024), help="Processes that train together.")
 @click.option(
     "--link", required=True, help="Rate of each rank's link: 100mbit, 1gbit; none for ranks of one machine."
 )
@@ -144,7 +145,7 @@ def parse_count(text: str) -> int:
     """Return the number that ``25.6M``, ``458k``, ``7B`` or ``1000`` mean.
 
     Raises:
-        ConfigurationError: it is not one, or is below 1.
+        ConfigurationError: it is not one, is below 1, or above what any model has.
     """
     wanted = text.strip().lower().replace("_", "")
     multiple = _MULTIPLES.get(wanted[-1:], 1.0)
@@ -154,6 +155,8 @@ def parse_count(text: str) -> int:
         count = 0
     if count < 1:
         raise ConfigurationError(f"--params {text!r} is not understood: write 25.6M, 458k or 25600000")
+    if count > _MOST_PARAMETERS:
+        raise ConfigurationError(f"--params {text!r}: are more than {_MOST_PARAMETERS:,} really meant?")
     return count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -109,6 +110,9 @@ def _step(question: Question, factor: float, paths: Sequence[str], link: Link, r
 def _local_step(question: Question, factor: float, link: Link, rates: WorkRates) -> float:
     asked = replace(question, density=_LOCAL_DENSITY, value_dtype="int2")
     used = link_as_used("allgather", question.ranks, link)
-    costs = [predict("allgather", load, question.ranks, used, rates) for load in buckets(asked)]
-    ending = sum(cost.seconds for cost in costs)  # nothing hides it
+    loads = Counter(buckets(asked))
+    ending = sum(  # nothing hides it
+        number * predict("allgather", load, question.ranks, used, rates).seconds
+        for load, number in loads.items()
+    )
     return factor * question.compute_seconds + ending / LOCAL_STEPS

@@ -90,7 +90,9 @@ def predictions(question: Question, link: Link, rates: WorkRates) -> Iterator[Ro
     dense = None
     for path in PATHS:
         used = link_as_used(path, question.ranks, link)
-        costs = [predict(path, load, question.ranks, used, rates) for load in buckets(question)]
+        loads = buckets(question)
+        known = {load: predict(path, load, question.ranks, used, rates) for load in set(loads)}
+        costs = [known[load] for load in loads]
         if question.whole_elements:
             whole = Load(question.whole_elements, 0, ranks_per_core=question.ranks_per_core)
             costs.append(predict("dense", whole, question.ranks, link, rates))
@@ -111,4 +113,4 @@ def buckets(question: Question) -> list[Load]:
     """Return the loads of the buckets that the model is cut into, of about equal size."""
     count = max(round(question.elements / _BUCKET_ELEMENTS), 1)
     whole, rest = divmod(question.elements, count)
-    return [question.bucket(whole + (number < rest)) for number in range(count)]
+    return [question.bucket(whole + 1)] * rest + [question.bucket(whole)] * (count - rest)

@@ -7,6 +7,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ def command(
     this machine, each on an emulated host of its own. Prints a table; writes results.json, accuracy.png,
     step-time.png and loss.png (loss over wall-clock seconds).
     """
+    for package in ("matplotlib", "sklearn"):
+        import_module(package)  # better known now, if one is missing, than after minutes
     console = options.console(_PLAIN_WIDTH)
     out.mkdir(parents=True, exist_ok=True)
     emulated: Link | None = Link(parse_rate(link))

@@ -9,7 +9,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +36,14 @@ class Results:
     rows: all of them.
 
     Raises:
-        ConfigurationError: the file holds something else, or its folder does not exist.
+        ConfigurationError: the file holds something else.
     """
 
     def __init__(self, file: Path | None, fields: Sequence[str] = ()) -> None:
         self._file = file
         self.rows: list[Row] = []
-        if file is not None:
-            require_folder(file, "--json")
-            if file.exists():
-                self.rows = read_rows(file, "--json", fields)
+        if file is not None and file.exists():
+            self.rows = read_rows(file, "--json", fields)
 
     def require_alike(self, **asked: Any) -> None:
         """Refuse rows that were measured with other settings; what a row does not tell is taken as alike.
@@ -70,7 +68,7 @@ class Results:
                 "cores": os.cpu_count(),
                 "python": platform.python_version(),
             }
-            versions = {name: version(name) for name in _PACKAGES}
+            versions = {name: _version(name) for name in _PACKAGES}
             content = {"machine": machine, "versions": versions, "rows": self.rows}
             _replace(self._file, json.dumps(content, indent=1) + "\n")
 
@@ -104,16 +102,6 @@ def read_rows(file: Path, option: str, fields: Sequence[str]) -> list[Row]:
                 "take another file"
             )
     return rows
-
-
-def require_folder(file: Path, option: str) -> None:
-    """Refuse a file that could not be written in the end.
-
-    Raises:
-        ConfigurationError: there is no such folder.
-    """
-    if not file.parent.is_dir():
-        raise ConfigurationError(f"{option} {file}: there is no folder {file.parent}; make it first")
 
 
 def _replace(file: Path, text: str) -> None:
@@ -161,6 +149,13 @@ def measure_on_ranks(
             f"{ranks} ranks on {plan.link} ended with status {outcome.status}: "
             f"{outcome.failure or 'see the output above'}"
         )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # as Open MPI of the machine
+        return None
 
 
 def _processor() -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from gradsieve_hvd.launcher.rate import format_rate, parse_rate
 from . import options, train_worker
 from .contenders import CONTENDERS, base_name, steps_together
 from .exchange_command import FIELDS as TIMED_FIELDS
-from .jobs import Results, measure_on_ranks, read_rows, require_folder
+from .jobs import Results, measure_on_ranks, read_rows
 from .on_links import add_links, links_known
 from .optimizers import usual_rate
 from .plan import Row, Training, TrainPlan
@@ -28,7 +26,7 @@ _USUAL = (
     *("horovod", "horovod-fp16", "ddp", "ddp-fp16", "powersgd-1", "powersgd-2", "powersgd-4", "dgc"),
     *("dropin", "allgather", "ring", "scatter", "int4", "lowrank", "lowrank-bf16", "auto", "lowrank-bf16#2"),
 )
-"""What there is to compare, and no more than is trained in three quarters of an hour."""
+"""What there is to compare, and no more than is trained in some 35 minutes."""
 _FIELDS = ("link", "ranks", "contender", "seed", "learning_rate")
 
 
@@ -64,7 +62,7 @@ _FIELDS = ("link", "ranks", "contender", "seed", "learning_rate")
 @common.json_kept()
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=common.PlotToWrite(),
     help="Draw the metric over seconds, with --step-times over those on its links, too.",
 )
 def bench_train(
@@ -78,8 +76,6 @@ def bench_train(
     counted. On links that are too slow to train on, train with --link none and give --step-times.
     """
     results, rate = Results(file, _FIELDS), format_rate(parse_rate(link))
-    if plot is not None:
-        require_folder(plot, "--plot")
     rates = _read_rates(rates_file) if rates_file is not None else {}
     target = Target.parse(until)
     timed = None
@@ -125,27 +121,18 @@ def bench_train(
 
 
 def _read_rates(file: Path) -> dict[str, float | list[float]]:
-    try:
-        rates = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"--rates {file}: cannot be read as JSON ({error})") from error
-    if not isinstance(rates, dict):
-        raise ConfigurationError(f'--rates {file}: is not an object, such as {{"ddp": 0.1}}')
+    rates: dict[str, float | list[float]] = common.read_object(file, "--rates", '{"ddp": 0.1}')
     for name, chosen in rates.items():
         if base_name(name) not in CONTENDERS:
             raise ConfigurationError(
                 f"--rates {file}: {name} is not known; there are {', '.join(CONTENDERS)}"
             )
         listed = chosen if isinstance(chosen, list) else [chosen]
-        if not listed or not all(map(_is_rate, listed)):
+        if not listed or not all(map(common.is_rate, listed)):
             raise ConfigurationError(
                 f"--rates {file}: {name} has {chosen}; give a finite number above 0, or a list of them"
             )
     return rates
-
-
-def _is_rate(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _rates_of(rates: dict[str, float | list[float]], name: str, usual: float) -> list[float]:

@@ -46,12 +46,9 @@ def report_gradients(epochs: int, density: float, seed: int, out: Path, file: Pa
     asks and keeps; thresholds and densities by layer; the samples' losses, and whether the largest of them
     stand for the batch.
     """
-    try:
-        from .plots import PLOTS
+    from .plots import PLOTS  # before minutes of training, as it may be missing
 
-        task = SampledDigits()
-    except ImportError as error:
-        raise click.ClickException(f"{error}; pip install 'gradsieve[demo]' brings it") from error
+    task = SampledDigits()
     torch.set_num_threads(1)
     out.mkdir(parents=True, exist_ok=True)
     steps = epochs * task.steps_per_epoch

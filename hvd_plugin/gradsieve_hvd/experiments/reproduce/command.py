@@ -34,7 +34,7 @@ _STYLES: dict[Verdict, str] = {"holds": "green", "holds more strongly": "bold gr
 @options.json()
 @click.option(
     "--plot",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=options.PlotToWrite(),
     help="Draw claim A's accuracies by bytes sent into this file.",
 )
 def command(claims: tuple[str, ...], seeds: int, quick: bool, file: Path | None, plot: Path | None) -> None:
@@ -44,13 +44,10 @@ def command(claims: tuple[str, ...], seeds: int, quick: bool, file: Path | None,
     radix and hierarchical selection). Papers measured elsewhere; a verdict is about the conditions here. It
     follows from the figure: the JSON file says from which figure a claim holds.
     """
-    try:
-        from .claims import CLAIMS
-        from .plots import plot_accuracy_by_bytes
+    from .claims import CLAIMS
+    from .plots import plot_accuracy_by_bytes
 
-        TASKS["digits"]()  # needs scikit-learn: better known now than after minutes
-    except ImportError as error:
-        raise click.ClickException(f"{error}; pip install 'gradsieve[demo]' brings it") from error
+    TASKS["digits"]()  # needs scikit-learn: better known now than after minutes
     torch.set_num_threads(1)
     console = options.console(_PLAIN_WIDTH)
     made: dict[str, Reproduction] = {}
