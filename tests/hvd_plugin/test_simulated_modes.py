@@ -1,5 +1,6 @@
 """``gradsieve simulate modes``: policies on a virtual clock, with real gradients."""
 
+import dataclasses
 import json
 import math
 
@@ -11,14 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradsieve_hvd.cli import main
+from gradsieve_hvd.experiments.simulate.modes import timeline
 from gradsieve_hvd.experiments.simulate.modes.perceptron import Perceptron
 from gradsieve_hvd.experiments.simulate.modes.rows import (
+    SIMULATED,
     Cell,
     Measured,
     best_that_arrives,
     change,
     comparisons,
     interval,
+    measure,
+    table_rows,
 )
 from gradsieve_hvd.experiments.simulate.modes.run import Cluster, Run, Setting
 from gradsieve_hvd.experiments.simulate.modes.server import Compressors, Weights
@@ -121,6 +126,24 @@ def test_sparse_pushes_are_short_and_replies_are_not():
     assert delays.push_arrival(0, 1.0) == 1.0
 
 
+def test_an_answer_takes_its_time_half_of_it_each_way():
+    delays = Delays(dataclasses.replace(SCENARIOS["link"], answer=0.2), 4, seed=0, density=1.0)
+    assert delays.push_arrival(0, 1.0) == pytest.approx(1.1)
+    assert delays.reply_arrival(3, 1.0) == pytest.approx(2.1)
+    assert delays.answer_arrival(1.0) == pytest.approx(1.1)
+
+
+def test_who_waits_for_answers_alone_waits_for_as_long_as_they_take():
+    cell = Cell("digits", 4, "even", "asp", 1.0, 1, 1, 30.0, answer=0.25, setting=SETTING)
+    assert measure(cell).waiting_share == pytest.approx(0.25 / 1.25, abs=0.03)
+
+
+def test_collectives_wait_for_no_answer():
+    cell = Cell("digits", 4, "even", "synchronous", 1.0, 1, 1, 30.0, setting=SETTING)
+    beside = measure(dataclasses.replace(cell, answer=0.25))
+    assert dataclasses.replace(beside, cell=cell) == measure(cell)
+
+
 def test_settings_that_are_trained_side_by_side_come_to_what_each_comes_to_alone(task):
     chosen = [Setting(1.0, 0.5), Setting(1.0, 0.0)]
     together = played(task, "dasp", "transient", chosen=chosen, horizon=500.0).seconds
@@ -143,9 +166,47 @@ def test_what_does_not_reach_the_target_takes_forever(task):
     assert played(task, "synchronous", chosen=[Setting(1e9, 0.9)]).seconds == [math.inf]
 
 
-def measured(mode, seconds):
+def measured(mode, seconds, batches=80.0):
     cell = Cell("digits", 8, "slow4", mode, 1.0, len(seconds), 1, 100.0)
-    return Measured(cell, SETTING, 0, seconds, 0.0, 0.0)
+    return Measured(cell, SETTING, 0, seconds, batches, 0.0, 0.0)
+
+
+def test_a_batchs_worth_is_compared_with_that_of_synchronous_training():
+    reached = [10.0, 12.0]
+    rows = [measured("asp", reached, 160.0), measured("synchronous", reached), measured("ssp", [math.inf])]
+    assert [row["efficiency"] for row in table_rows(rows)] == [0.5, 1.0, None]
+    assert table_rows(rows[:1])[0]["efficiency"] is None
+
+
+def test_batches_are_those_of_all_workers_until_the_target(task):
+    run = played(task, "synchronous", chosen=[Setting(1.0, 0.5)], horizon=500.0)
+    # A step of four batches takes as long as the slowest of four that scatter by 5 %.
+    assert run.batches == pytest.approx(4 * run.seconds[0] / 1.05, rel=0.05)
+
+
+def test_a_timeline_shows_who_waits_and_when_weights_are_made():
+    bsp = timeline.played(MODES["synchronous"], SCENARIOS["slow4"], 4, 16.0, seed=0)
+    assert bsp.computing_share == pytest.approx((3 + 4) / 16, abs=0.05)
+    assert len([time for time in bsp.made if time <= 16.0]) == pytest.approx(4, abs=1)
+    assert {span.missed for span in bsp.spans if span.ended < 12} == {0}
+    asp = timeline.played(MODES["asp"], SCENARIOS["slow4"], 4, 16.0, seed=0)
+    assert asp.computing_share == pytest.approx(1, abs=0.01)
+    assert max(span.missed or 0 for span in asp.spans) > 8
+    local = timeline.local_rounds(SCENARIOS["slow4"], 4, 16.0, seed=0)
+    assert [
+        sum(span.rank == rank and span.ended <= local.made[0] for span in local.spans) for rank in (0, 3)
+    ] == [
+        4,
+        4,
+    ]
+
+
+@pytest.mark.parametrize("mode", [*SIMULATED, "local"])
+def test_timelines_of_all_modes_are_drawn(mode, tmp_path):
+    file = tmp_path / "timeline.png"
+    result = CliRunner().invoke(main, ["simulate", "timeline", "--mode", mode, "--plot", str(file)])
+    assert result.exit_code == 0, result.output
+    assert file.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_setting_that_fails_now_and_then_gives_way_to_the_next_best(task):
@@ -185,13 +246,14 @@ def test_the_command_tunes_measures_and_compares(tmp_path):
     file = tmp_path / "modes.json"
     call = "simulate modes --workers 4 --scenario even --mode synchronous,dasp --seeds 2 --tuning-seeds 1"
     options = ["--horizon", "200", "--density", "1", "--processes", "1", "--json", str(file)]
-    result = CliRunner().invoke(main, [*call.split(), *options])
+    result = CliRunner().invoke(main, [*call.split(), *options, "--plot", str(tmp_path / "modes.png")])
     assert result.exit_code == 0, result.output
+    assert (tmp_path / "modes.png").read_bytes().startswith(b"\x89PNG")
     content = json.loads(file.read_text())
     assert [row["mode"] for row in content["rows"]] == ["synchronous", "dasp"]
     fields = {"task", "workers", "scenario", "mode", "density", "seconds", "low", "high", "learning_rate"}
-    others = {"momentum", "seeds", "waiting_share", "staleness_mean", "passed_over"}
-    assert set(content["rows"][0]) == fields | others
+    others = {"momentum", "seeds", "waiting_share", "staleness_mean", "passed_over", "batches", "efficiency"}
+    assert set(content["rows"][0]) == fields | others | {"answer"}
     assert [each["against"] for each in content["comparisons"]] == ["synchronous"]
     assert "against synchronous" in result.output
 

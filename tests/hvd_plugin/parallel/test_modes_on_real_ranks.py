@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from statistics import harmonic_mean
+from statistics import harmonic_mean, mean, median
 
 import pytest
 from click.testing import CliRunner
 from links import skip_where_refused
 
 from gradsieve_hvd.cli import main
+from gradsieve_hvd.experiments.parallel import commands
 from gradsieve_hvd.experiments.parallel.commands import missing_trainings
 from gradsieve_hvd.experiments.parallel.tables import mean_staleness
 from gradsieve_hvd.experiments.parallel.target import seconds_to_target
-from gradsieve_hvd.experiments.peers.contenders import ALONE
 
 MODES = ["synchronous", "balanced", "local", "asp", "dasp"]
 
@@ -39,19 +39,13 @@ def measured(tmp_path_factory):
     result = bench(*wanted, *SHORT)
     assert result.exit_code == 0, result.output
     rows = json.loads(file.read_text())["rows"]
-    if late := [row for row in rows if row.get("seconds_to_target", 0) is None and not row["diverged"]]:
-        kept = [row for row in rows if row not in late and row["mode"] != ALONE]
-        file.write_text(json.dumps({"rows": kept}))
-        result = bench(*wanted, *LONG)
+    seconds = SHORT
+    if any(row.get("seconds_to_target", 0) is None and not row["diverged"] for row in rows):
+        file.unlink()
+        result, seconds = bench(*wanted, *LONG), LONG
         assert result.exit_code == 0, result.output
-        rows = sorted(json.loads(file.read_text())["rows"], key=_order)
-        file.write_text(json.dumps({"rows": rows}))
-    return rows, result.output, [*wanted, *SHORT], file
-
-
-def _order(row):
-    """In which they are trained."""
-    return [ALONE, *MODES].index(row["mode"]), row.get("learning_rate", 0)
+        rows = json.loads(file.read_text())["rows"]
+    return rows, result.output, [*wanted, *seconds], file
 
 
 @pytest.mark.timeout(300)
@@ -74,6 +68,15 @@ def test_every_mode_trains_and_reaches_the_target(measured):
 
 
 @pytest.mark.timeout(300)
+def test_what_an_answer_takes_is_measured_for_the_simulation(measured):
+    rows, said, *_ = measured
+    answers, computing = rows[0]["answer_seconds"], rows[0]["computing_seconds"]
+    assert len(answers) == 2
+    assert min(answers) > 0
+    assert f"--answer {mean(answers) / median(computing):.2f}" in said
+
+
+@pytest.mark.timeout(300)
 def test_ranks_step_together_unless_the_mode_lets_gradients_miss_releases(measured):
     """Which rank then takes more steps, and how many, the machine's other work decides as well."""
     rows = {row["mode"]: row for row in measured[0][1:-1]}
@@ -90,7 +93,7 @@ def test_batches_are_as_large_as_the_modes_want_them(measured):
         sizes = [samples / steps for samples, steps in zip(row["samples"], row["steps"], strict=True)]
         if row["mode"] == "balanced":
             assert sum(sizes) == pytest.approx(64, rel=0.05)
-            assert sum(row["late_batch"]) == pytest.approx(64, rel=0.05)
+            assert sum(row["late_batch"]) == 64
         elif row["mode"] != "dasp":  # but for the last batches of epochs
             assert sizes == pytest.approx([32, 32], rel=0.05)
 
@@ -139,14 +142,74 @@ def test_a_training_is_measured_unless_there_is_a_row_with_its_rate_and_momentum
     )
 
 
+ROW = {
+    "task": "digits", "ranks": 2, "link": "unshaped", "slow": ["1:4x"], "density": 0.01, "batch": 64,
+    "until": 0.3, "budget_seconds": 3.0, "judge_seconds": 2.0, "server_ranks": None, "mode": "asp", "seed": 0,
+    "learning_rate": OF_THE_TASK[0], "momentum": OF_THE_TASK[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "trains"),
+    [({}, False), ({"until": 0.9}, True), ({"budget_seconds": 30.0}, True), ({"judge_seconds": 5.0}, True),
+     ({"judge_seconds": None}, False)],
+)  # fmt: skip
+def test_rows_of_another_target_or_time_are_not_taken_for_those_asked_for(
+    other, trains, tmp_path, monkeypatch
+):
+    """Of a judgement's distance older rows tell nothing."""
+    started = []
+    monkeypatch.setattr(commands, "measure_on_ranks", lambda *given: started.append(given))
+    monkeypatch.setattr(commands, "modes_table", lambda rows: f"{len(rows)} rows")
+    row = {name: value for name, value in (ROW | other).items() if (name, value) != ("judge_seconds", None)}
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps({"rows": [row]}))
+    wanted = [
+        "--task",
+        "digits",
+        "--ranks",
+        2,
+        "--mode",
+        "asp",
+        "--batch",
+        64,
+        "--until",
+        0.3,
+        "--seconds",
+        3,
+    ]
+    result = bench(*wanted, "--json", file)
+    assert result.exit_code == 0, result.output
+    assert bool(started) == trains
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [(["--mode", "fast"], "fast not known"), (["--slow", "4x"], "is not understood")],
+    [
+        (["--mode", "fast"], "fast not known"),
+        (["--slow", "4x"], "is not understood"),
+        (["--until", "nan"], "not a finite number"),
+        (["--json", "/nowhere/rows.json"], "there is no folder"),
+    ],
 )
 def test_what_is_not_known_is_refused_before_ranks_start(wrong, said):
     result = bench("--until", 0.3, *wrong)
     assert result.exit_code == 2
     assert said in result.output
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", '{"fast": {}}', '{"asp": []}', '{"asp": 0.1}', '{"asp": {"lr": 0.1}}',
+     '{"asp": {"learning_rate": NaN}}', '{"asp": [{"learning_rate": 0.1}, {"learning_rate": 0}]}',
+     '{"asp": {"momentum": 1}}', '{"asp": {"momentum": -0.1}}', '{"asp": {"momentum": false}}'],
+)  # fmt: skip
+def test_settings_that_cannot_be_trained_with_are_refused(content, tmp_path):
+    file = tmp_path / "rates.json"
+    file.write_text(content)
+    result = bench("--until", 0.3, "--rates", file)
+    assert result.exit_code == 2
+    assert "--rates" in result.output
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,9 +31,7 @@ _PLAIN_WIDTH = 150  # of a log file
 @click.option("--ranks", default=4, show_default=True, type=click.IntRange(2))
 @click.option(
     "--slow",
-    default="3:4x",
-    show_default=True,
-    help="Ranks that compute slower, separated by commas, as in gradsieve run.",
+    help="Ranks that compute slower, separated by commas, as in gradsieve run.  [default: the last one, 4x]",
 )
 @click.option("--link", default="none", show_default=True, help="As in gradsieve run.")
 @click.option(
@@ -44,7 +41,9 @@ _PLAIN_WIDTH = 150  # of a log file
     show_default=True,
     help="Separated by commas. dasp-equal is dasp with batches of one size.",
 )
-@click.option("--until", type=float, required=True, help="Loss or accuracy on held-out data to reach.")
+@click.option(
+    "--until", type=options.FiniteRange(), required=True, help="Loss or accuracy on held-out data to reach."
+)
 @click.option(
     "--seconds", default=30.0, show_default=True, type=options.FiniteRange(1), help="Of each training."
 )
@@ -72,7 +71,7 @@ _PLAIN_WIDTH = 150  # of a log file
 @options.timeout()
 @options.json_kept()
 def bench_modes(
-    task: str, ranks: int, slow: str, link: str, modes: str, until: float, seconds: float,
+    task: str, ranks: int, slow: str | None, link: str, modes: str, until: float, seconds: float,
     judge_seconds: float, batch: int | None, density: float, server_ranks: str | None, seeds: int,
     first_seed: int, rates_file: Path | None, timeout: float | None, file: Path | None,
 ) -> None:  # fmt: skip
@@ -82,8 +81,8 @@ def bench_modes(
     copied on rank 0 while it trains, and judged afterwards.
     """
     results = Results(file)
-    rates = json.loads(rates_file.read_text()) if rates_file is not None else {}
-    stragglers = [parse_straggler(each) for each in slow.split(",")]
+    rates = _read_rates(rates_file) if rates_file is not None else {}
+    stragglers = [parse_straggler(each) for each in (slow or f"{ranks - 1}:4x").split(",")]
     trained = TASKS[task]()
     plan = ModesPlan(
         link=str(parse_link(link)), task=task, density=density, rows="",
@@ -109,7 +108,31 @@ def bench_modes(
 
 
 def _measured_at(where: Row, rows: list[Row]) -> list[Row]:
-    return [row for row in rows if all(row.get(name) == where[name] for name in where)]
+    """Return the rows of these conditions; what an older one does not tell is taken as alike."""
+    return [row for row in rows if all(row.get(name, where[name]) == where[name] for name in where)]
+
+
+def _read_rates(file: Path) -> dict[str, Setting | list[Setting]]:
+    example = '{"asp": {"learning_rate": 0.5, "momentum": 0}}'
+    rates: dict[str, Setting | list[Setting]] = options.read_object(file, "--rates", example)
+    for mode, chosen in rates.items():
+        if mode not in CONTENDERS:
+            known = ", ".join(CONTENDERS)
+            raise ConfigurationError(f"--rates {file}: {mode} is not known; there are {known}")
+        if not _as_list(chosen) or not all(map(_is_setting, _as_list(chosen))):
+            raise ConfigurationError(
+                f"--rates {file}: {mode} has {chosen}; give a learning_rate above 0, a momentum from 0 to "
+                f"below 1, or both, as in {example}, or a list of such"
+            )
+    return rates
+
+
+def _is_setting(value: object) -> bool:
+    if not isinstance(value, dict) or not value.keys() <= {"learning_rate", "momentum"}:
+        return False
+    momentum = value.get("momentum", 0)
+    known = (options.is_rate(momentum) and momentum < 1) or (momentum == 0 and momentum is not False)
+    return known and options.is_rate(value.get("learning_rate", 1.0))
 
 
 def missing_trainings(

@@ -69,15 +69,22 @@ def modes_table(rows: Sequence[Row]) -> Table:
 
 def calibration(row: Row) -> str:
     """Say what a rank's step takes while all compute, and while the others wait; and what all would take for
-    as many samples, if each had its part by speed and nothing but computing took time.
+    as many samples, if each had its part by speed and nothing but computing took time. Of a parameter server,
+    what a push and its answer take where nobody has it wait.
     """
     together = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds"])
     by_turns = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds_by_turns"])
     balanced = statistics.harmonic_mean(row["computing_seconds"]) * _MILLI
-    return (
+    said = (
         f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait; "
         f"{balanced:.0f} with batches by speed."
     )
+    if (answers := row.get("answer_seconds")) is None:
+        return said
+    answered = ", ".join(f"{each * _MILLI:.0f}" for each in answers)
+    share = statistics.mean(answers) / statistics.median(row["computing_seconds"])
+    option = f"gradsieve simulate modes --answer {share:.2f}"
+    return f"{said}\nA push and its answer, ms by rank: {answered} ({option})."
 
 
 def mean_staleness(histogram: Sequence[Sequence[int]]) -> float:

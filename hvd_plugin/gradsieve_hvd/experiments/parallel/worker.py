@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import statistics
 import sys
 import time
@@ -18,20 +19,23 @@ from torch.optim import Optimizer
 
 import gradsieve_hvd
 from gradsieve.errors import NonFiniteGradient
-from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.plan import Row
 from gradsieve_hvd.experiments.peers.ranks import Ranks
 from gradsieve_hvd.experiments.peers.train_worker import set_rate
 from gradsieve_hvd.experiments.tasks import TASKS, DealtTask
 from gradsieve_hvd.optimizer.served import SERVED
 
+from .calibration import calibrate
 from .contenders import CONTENDERS, LOCAL_STEPS
 from .plan import ModesPlan, usual_settings
 from .target import seconds_to_target
 
 _STEPS_TOGETHER = 10  # from one agreement on whether time is up to the next, where ranks step together
-_CALIBRATION_SECONDS = 1.5
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
+_ANSWERED, _ANSWERED_BATCHES, _HARDLY = "asp", 4, 1e-9
+"""The mode that has nobody wait, how many batches of the slowest rank show what answers take, and a learning
+rate with which nothing diverges, as nothing is learned.
+"""
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt()
 _MOST = 2**31 - 1
 
@@ -70,12 +74,10 @@ class _Training:
         rising = self._task.metric == "accuracy"
         return conditions(self._plan, self._ranks.size) | {
             "mode": self._name,
-            "until": self._plan.until,
             "metric": self._task.metric,
             "seed": self._seed,
             "learning_rate": rate,
             "momentum": momentum,
-            "budget_seconds": self._plan.budget_seconds,
             "diverged": any(self._ranks.gather(diverged)),
             "seconds_to_target": seconds_to_target(curve, self._plan.until, rising=rising),
             **self._times(),
@@ -84,6 +86,10 @@ class _Training:
             "received_bytes": [each.received_bytes for each in turns],
             "curve": curve,
         }
+
+    def answer_seconds(self) -> list[float]:
+        """What a step took beside computing, the mean, by rank."""
+        return self._ranks.gather(statistics.mean(self._stepping[1:] or self._stepping))
 
     def _train(self, optimizer: Any) -> None:
         losses = self._losses(optimizer)
@@ -152,7 +158,7 @@ class _Training:
         return {
             "steps": [len(computing) + 1 for computing, _ in every],
             "samples": list(map(sum, sizes)),
-            "late_batch": list(map(_late, sizes)),
+            "late_batch": list(map(_late, self._whole(sizes))),
             "late_computing_seconds": [_late(computing) for computing, _ in every],
             "computing_seconds": [statistics.mean(computing or [0.0]) for computing, _ in every],
             "late_step_seconds": [_late(list(map(sum, zip(*each, strict=True)))) for each in every],
@@ -160,6 +166,16 @@ class _Training:
                 sum(stepping) / max(sum(computing) + sum(stepping), 1e-9) for computing, stepping in every
             ),
         }
+
+    def _whole(self, sizes: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+        """Return every rank's batches of steps with as many samples as usual, where ranks step together: the
+        last ones of epochs are smaller, and would move a median between two shares.
+        """
+        if self._mode in SERVED:
+            return sizes
+        usual = self._plan.batch * self._ranks.size
+        steps = [step for step in zip(*sizes, strict=True) if sum(step) == usual]
+        return [*zip(*steps, strict=True)] or sizes
 
     def _served(self, optimizer: Any) -> Row:
         """What only a parameter server knows."""
@@ -189,37 +205,22 @@ def conditions(plan: ModesPlan, ranks: int) -> Row:
         "slow": list(plan.slow),
         "density": plan.density,
         "batch": plan.batch,
+        "until": plan.until,
+        "budget_seconds": plan.budget_seconds,
+        "judge_seconds": plan.judge_seconds,
         "server_ranks": None if plan.server_ranks is None else list(plan.server_ranks),
     }
 
 
-def calibrate(task: DealtTask, batch: int, ranks: Ranks) -> Row:
-    """Compute nominal batches without any exchange, first all ranks at once, then one while the others wait;
-    return the means of both, by rank. They are equal where quotas hold.
+def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: float) -> Row:
+    """Push to a parameter server that has nobody wait; return what a push and its answer take, by rank.
+
+    slowest_seconds: of a batch of the slowest rank.
     """
-    model = task.model(seed=0)
-
-    def compute() -> None:
-        model.zero_grad()
-        task.loss_on(model, range(batch)).backward()
-
-    def mean_seconds() -> float:
-        compute()  # the first of a size asks for memory
-        began = now = time.perf_counter()
-        steps = 0
-        while now < began + _CALIBRATION_SECONDS:
-            compute()
-            steps, now = steps + 1, time.perf_counter()
-        return (now - began) / steps
-
-    ranks.barrier()
-    together = ranks.gather(mean_seconds())
-    by_turns = []
-    for turn in range(ranks.size):
-        ranks.barrier()
-        mine = mean_seconds() if turn == ranks.rank else None
-        by_turns.append(ranks.gather(mine)[turn])
-    return {"mode": ALONE, "computing_seconds": together, "computing_seconds_by_turns": by_turns}
+    brief = replace(plan, budget_seconds=_ANSWERED_BATCHES * slowest_seconds, judge_seconds=math.inf)
+    training = _Training(brief, ranks, task, _ANSWERED, seed=0)
+    training.run(_HARDLY, 0.0)
+    return {"answer_seconds": training.answer_seconds()}
 
 
 def _finishes(optimizer: Any) -> bool:
@@ -260,6 +261,8 @@ def main() -> None:
     warm_up = replace(plan, budget_seconds=_WARM_UP_SECONDS)
     _Training(warm_up, ranks, task, "synchronous", seed=0).run(*usual_settings(task))
     calibrated = calibrate(task, plan.batch, ranks)
+    if any(CONTENDERS[name].mode in SERVED for name, *_ in plan.trainings):
+        calibrated |= answers(plan, ranks, task, max(calibrated["computing_seconds"]))
     if ranks.rank == 0:
         plan.append(conditions(plan, ranks.size) | calibrated)
     for name, seed, rate, momentum in plan.trainings:

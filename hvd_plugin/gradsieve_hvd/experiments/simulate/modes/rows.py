@@ -20,6 +20,7 @@ from .tasks import MODE_TASKS, ModeTask
 from .tuning import tune
 
 SIMULATED: Mapping[str, Mode] = MappingProxyType(dict(MODES) | {"dasp-shares": DASP_WITH_SHARES})
+_COLLECTIVE = ("synchronous", "balanced")  # which have no server that would answer
 BASELINES = ("synchronous", "asp", "ssp", "dssp")
 _RESAMPLES = 2_000
 _MOST_SETTINGS = 3
@@ -27,7 +28,7 @@ _MOST_SETTINGS = 3
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one row is about. setting: learning rate and momentum; None tunes them."""
+    """What one row is about. answer: see `Scenario`. setting: learning rate and momentum; None tunes them."""
 
     task: str
     workers: int
@@ -37,6 +38,7 @@ class Cell:
     seeds: int
     tuning_seeds: int
     horizon: float
+    answer: float = 0.0
     setting: Setting | None = None
 
 
@@ -45,20 +47,27 @@ class Measured:
     """A cell with its setting, and what every seed came to; infinite seconds: the target was not reached.
 
     passed_over: better settings by the seeds of tuning, with which not every seed here reached the target.
+    batches: see `Result`, mean over seeds.
     """
 
     cell: Cell
     setting: Setting
     passed_over: int
     seconds: list[float]
+    batches: float
     waiting_share: float
     staleness_mean: float
 
+    @property
+    def reached(self) -> bool:
+        """Whether every seed has reached the target."""
+        return all(map(math.isfinite, self.seconds))
+
     def row(self) -> dict[str, Any]:
-        """Return the row of the JSON file; times are null if a seed did not reach the target."""
-        reached = all(map(math.isfinite, self.seconds))
+        """Return the row of the JSON file; times and batches are null if a seed did not reach the target."""
+        reached = self.reached
         low, high = interval(self.seconds) if reached else (None, None)
-        chosen = ("task", "workers", "scenario", "mode", "density", "seeds")
+        chosen = ("task", "workers", "scenario", "mode", "density", "seeds", "answer")
         cell = dataclasses.asdict(self.cell)
         return {name: cell[name] for name in chosen} | {
             "seconds": float(np.mean(self.seconds)) if reached else None,
@@ -67,6 +76,7 @@ class Measured:
             "learning_rate": self.setting.learning_rate,
             "momentum": self.setting.momentum,
             "passed_over": self.passed_over,
+            "batches": self.batches if reached else None,
             "waiting_share": self.waiting_share,
             "staleness_mean": self.staleness_mean,
         }
@@ -77,7 +87,9 @@ def measure(cell: Cell) -> Measured:
     all modes.
     """
     task, mode = _task(cell.task), SIMULATED[cell.mode]
-    cluster = Cluster(SCENARIOS[cell.scenario], cell.workers, cell.density, cell.horizon)
+    answer = 0.0 if cell.mode in _COLLECTIVE else cell.answer
+    scenario = dataclasses.replace(SCENARIOS[cell.scenario], answer=answer)
+    cluster = Cluster(scenario, cell.workers, cell.density, cell.horizon)
     settings = [cell.setting] if cell.setting else tune(task, mode, cluster, cell.tuning_seeds)
 
     def play(setting: Setting) -> list[Result]:
@@ -89,9 +101,24 @@ def measure(cell: Cell) -> Measured:
         settings[chosen],
         chosen,
         [each.seconds[0] for each in results],
+        float(np.mean([each.batches for each in results])),
         float(np.mean([each.waiting_share for each in results])),
         float(np.mean([each.staleness_mean for each in results])),
     )
+
+
+def table_rows(measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Return the rows of the JSON file, with ``efficiency``: how much a mode's batch does for the loss,
+    compared with one of synchronous training in the same cluster; null where one of the two did not reach the
+    target.
+    """
+    synchronous = {_place(each): each for each in measured if each.cell.mode == "synchronous"}
+    rows = []
+    for each in measured:
+        beside = synchronous.get(_place(each))
+        known = beside is not None and beside.reached and each.reached
+        rows.append(each.row() | {"efficiency": beside.batches / each.batches if known and beside else None})
+    return rows
 
 
 def best_that_arrives(
@@ -139,8 +166,8 @@ def comparisons(measured: Sequence[Measured]) -> list[dict[str, Any]]:
     found = []
     for dasp in (each for each in measured if each.cell.mode.startswith("dasp")):
         beside = [each for each in measured if _place(each) == _place(dasp) and each.cell.mode in BASELINES]
-        reached = [each for each in beside if all(map(math.isfinite, each.seconds))]
-        if not reached or not all(map(math.isfinite, dasp.seconds)):
+        reached = [each for each in beside if each.reached]
+        if not reached or not dasp.reached:
             continue
         best = min(reached, key=lambda each: float(np.mean(each.seconds)))
         less, low, high = change(dasp.seconds, best.seconds)

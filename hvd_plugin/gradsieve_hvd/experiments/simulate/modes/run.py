@@ -51,15 +51,25 @@ class Cluster:
 class Result:
     """What a run came to.
 
-    seconds: virtual time to the target, by setting; infinite where it was not reached. waiting_share: of all
-    workers' time, what was not spent on computing. staleness_mean: releases that an applied gradient missed.
-    ended: when the run was.
+    seconds: virtual time to the target, by setting; infinite where it was not reached. batches: of nominal
+    size, of all workers, whose gradients had arrived when the run ended. waiting_share: of all workers' time,
+    what was not spent on computing. staleness_mean: releases that an applied gradient missed. ended: when the
+    run was.
     """
 
     seconds: list[float]
+    batches: float
     waiting_share: float
     staleness_mean: float
     ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A version: when it was made, and of which pushes, by their numbers, with the releases each missed."""
+
+    time: float
+    missed: dict[int, int]
 
 
 class Run:
@@ -69,7 +79,7 @@ class Run:
         settings: trained side by side; what workers do and when does not depend on them.
         patience: the run ends at this multiple of the time at which the first setting reached the target.
 
-    pushes: that have arrived; whoever looks at them may empty it.
+    pushes, made: gradients that have arrived, and versions; whoever looks at them may empty them.
     """
 
     def __init__(
@@ -95,9 +105,10 @@ class Run:
         self._last = (0.0, task.model.loss(self._weights.values_SN, *self._judged))
         self._seconds = [math.inf] * len(settings)
         self._computed = self._missed = 0.0
-        self._applied = 0
+        self._applied = self._pushed = 0
         self._now = 0.0
         self.pushes: list[Pushed] = []
+        self.made: list[Made] = []
         self._put(0.0, Started(0.0))
 
     @property
@@ -131,13 +142,15 @@ class Run:
                     self._happen(event)
         workers = len(self._held)
         busy = self._computed / (workers * now) if now else 0.0
-        return Result(self._seconds, 1 - busy, self._missed / max(self._applied, 1), now)
+        batches, missed = self._pushed / self._task.batch, self._missed / max(self._applied, 1)
+        return Result(self._seconds, batches, 1 - busy, missed, now)
 
     def _happen(self, event: Event) -> None:
         if isinstance(event, Pushed):
             self._gradients[event.number] = self._gradient(event)
             self.pushes.append(event)
             self._computed += event.seconds
+            self._pushed += event.samples
         missed = {push.number: self._table.version - push.version for push in self._table.pending.values()}
         if isinstance(event, Pushed):
             missed[event.number] = self._table.version - event.version
@@ -147,6 +160,8 @@ class Run:
                     self._weights.release(action.contributions, self._gradients)
                     self._missed += sum(missed[each.number] for each in action.contributions)
                     self._applied += len(action.contributions)
+                    numbers = [each.number for each in action.contributions]
+                    self.made.append(Made(event.now, {number: missed[number] for number in numbers}))
                     self._judge(event.now)
                 case Discard():
                     del self._gradients[action.number]
@@ -154,7 +169,7 @@ class Run:
                     self._held[action.rank] = self._weights.values_SN
                     self._begin(action.rank, self._delays.reply_arrival(action.rank, event.now))
                 case Continue():
-                    self._begin(action.rank, event.now)
+                    self._begin(action.rank, self._delays.answer_arrival(event.now))
                 case WakeAt():
                     self._wake = Woke(action.time)
                     self._put(action.time, self._wake)

@@ -26,13 +26,15 @@ class Scenario:
     """A cluster.
 
     factor: slowness of computing. slow_link: time that a dense message to or from the last rank takes.
-    server_link: time that a dense message occupies the server's link, in one direction.
+    server_link: time that a dense message occupies the server's link, in one direction. answer: time that a
+    push and its answer take beyond that, half of it each way: to encode, apply and take over.
     """
 
     says: str
     factor: Factor
     slow_link: float = 0.0
     server_link: float = 0.0
+    answer: float = 0.0
 
 
 def _even(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
@@ -96,17 +98,21 @@ class Delays:
 
     def push_arrival(self, rank: int, time: float) -> float:
         """Return when a push that is ready now has arrived; calls in the order of time."""
-        sent = time + self._push_size * self._link(rank)
+        sent = time + self._push_size * self._link(rank) + self._scenario.answer / 2
         if not self._scenario.server_link:
             return sent
         self._inbound = max(self._inbound, sent) + self._push_size * self._scenario.server_link
         return self._inbound
 
     def reply_arrival(self, rank: int, time: float) -> float:
-        """Return when a reply that is sent now has arrived; calls in the order of time."""
+        """Return when weights that are sent now have arrived; calls in the order of time."""
         if self._scenario.server_link:
             time = self._outbound = max(self._outbound, time) + self._scenario.server_link
-        return time + self._link(rank)
+        return self.answer_arrival(time) + self._link(rank)
+
+    def answer_arrival(self, time: float) -> float:
+        """Return when a few bytes that are sent now have arrived."""
+        return time + self._scenario.answer / 2
 
     def _link(self, rank: int) -> float:
         return self._scenario.slow_link if rank == self._workers - 1 else 0.0
