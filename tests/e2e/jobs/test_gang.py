@@ -103,16 +103,16 @@ def test_a_gang_whose_place_is_stolen_before_it_is_bound_leaves_no_pod_and_is_pl
     assert {name for name in gang.pods() if name.endswith("-1")} == set()
 
 
-def test_a_gang_that_was_bound_before_its_place_was_stolen_leaves_no_pod_either(
-    cluster, namespace, start, gpu_nodes
-):
+def test_a_gang_that_was_bound_before_its_place_was_stolen_leaves_no_pod_either(cluster, namespace, start):
     with cluster.no_binding():
         gang = start("gang", 3)
         gang.wait(lambda: len(gang.pods()) == 4, 60, "all pods planned and none bound")
         gpu = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
-        cluster.apply(pod(namespace, "thief", cluster.pause_image, container=gpu, nodeName=gpu_nodes[0]))
+        # Which of the nodes gets two of them depends on what was free when they were planned.
+        full = next(node for node in cluster.nodes if planned_on(gang).count(node.name) == ON_EACH)
+        cluster.apply(pod(namespace, "thief", cluster.pause_image, container=gpu, nodeName=full.name))
         gang.kubectl("wait", "--for=condition=Ready", "pod/thief", "--timeout=60s", timeout=70)
-        with cluster.nodes[1].held_kubelet():
+        with full.held_kubelet():
             # As a scheduler does that has not heard of the thief yet; the kubelet has.
             for name, each in gang.pods().items():
                 bind(cluster, namespace, name, pinned(each))
@@ -123,6 +123,11 @@ def test_a_gang_that_was_bound_before_its_place_was_stolen_leaves_no_pod_either(
     gang.kubectl("delete", "pod", "thief", "--wait=false")
     admitted(gang)
     assert gang.status().get("restartCount", 0) == 0
+
+
+def planned_on(gang: Job) -> list[str]:
+    """Return the nodes that the planner chose for a gang's workers."""
+    return [pinned(each) for name, each in gang.pods().items() if "-worker-" in name]
 
 
 def pinned(planned: dict) -> str:
