@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradsieve_hvd.server.events import Pushed
-from gradsieve_hvd.server.modes import BalancedShares
-from gradsieve_hvd.server.node_table import NodeTable
+from gradsieve_hvd.server.events import Pushed, Release, Reply, Started
+from gradsieve_hvd.server.modes import MODES, BalancedShares
+from gradsieve_hvd.server.node_table import NodeTable, take_turn
 
 
 def decided(speeds, present):
@@ -54,3 +54,22 @@ def test_shares_within_their_bounds_add_up_to_the_number_of_ranks(speeds):
     between = [share / speed for share, speed in zip(shares, speeds, strict=True) if 1 / 8 < share < 3]
     even = shares == [1.0] * len(speeds)
     assert even or not between or between == pytest.approx([between[0]] * len(between))
+
+
+def test_shares_change_when_speeds_are_told_after_the_third_step_and_every_tenth():
+    """A rank becomes slower with each step here, so that shares would change after each."""
+    table, number, changed = NodeTable(2), 0, []
+    replies = {each.rank: each.share for each in take_turn(table, MODES["balanced"], Started(0.0))}
+    for step in range(1, 31):
+        actions = []
+        for rank, seconds in enumerate((1.0, 1.0 + 0.5 * step)):
+            samples = round(100 * replies[rank])
+            pushed = Pushed(float(step), number, rank, table.version, samples, seconds * replies[rank])
+            actions = take_turn(table, MODES["balanced"], pushed)
+            number += 1
+        assert isinstance(actions[0], Release)
+        told = {each.rank: each.share for each in actions if isinstance(each, Reply)}
+        if told != replies:
+            changed.append(step)
+        replies = told
+    assert changed == [3, 10, 20, 30]

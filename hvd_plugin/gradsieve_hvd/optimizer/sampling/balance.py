@@ -27,8 +27,8 @@ class Balance:
 
     1. A step's speed is its samples over the seconds from the end of the step before to ``synchronize()``:
        loading and computing, without waiting for others, and without what takes as long for a small batch.
-    2. After the third step, and then after every ``every``, the ranks tell each other their last speeds, and how many batches they have
-       handed out to their loaders.
+    2. After the third step, and then after every ``every``, the ranks tell each other their last speeds, and
+       how many batches they have handed out to their loaders.
     3. Each decides alike; see `BalancedShares`. New shares hold from the first batch on that no rank has
        handed out.
 
