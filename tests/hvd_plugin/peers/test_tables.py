@@ -1,9 +1,11 @@
 """Tables of measurements say what a difference means, and what was not reached."""
 
+import statistics
+
 import pytest
 from printed_tables import printed
 
-from gradsieve_hvd.experiments.peers.tables import a_a_differences, train_table
+from gradsieve_hvd.experiments.peers.tables import a_a_differences, exchange_table, train_table
 
 
 def row(contender, seconds, seed=0, reached=True):
@@ -41,3 +43,28 @@ def test_a_target_that_one_seed_missed_is_a_lower_bound():
     shown = printed(train_table([row("ddp", 50.0), row("ddp", 90.0, 1, reached=False), row("int4", 30.0)]))
     assert "> 70.0" in shown
     assert "30.0" in shown
+
+
+def timed(contender, rounds):
+    return row(contender, 1.0) | {
+        "compute_seconds": 0.5,
+        "step_seconds": statistics.median(rounds),
+        "rounds": rounds,
+        "spread": 0.0,
+        "wire_bytes": 1e6,
+        "user_seconds": 0.1,
+        "system_seconds": 0.1,
+    }
+
+
+def test_steps_are_compared_with_autos_round_by_round():
+    """A machine that slows down in between tells nothing of medians: both have 2.0 here."""
+    shown = printed(exchange_table([timed("ring", [1.1, 2.0, 4.4]), timed("auto", [1.0, 2.0, 4.0])]))
+    assert "+10.0%" in shown
+    assert "+0.0%" not in shown
+
+
+def test_rows_without_rounds_are_shown_all_the_same():
+    old = timed("ring", [1.0])
+    del old["rounds"]
+    assert "ring" in printed(exchange_table([old, timed("auto", [1.0])]))

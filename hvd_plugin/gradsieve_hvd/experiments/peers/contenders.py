@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from .dgc import DgcState, dgc_hook
 
 ALONE = "alone"  # computing without any exchange, which every table is measured against
+CHOOSING = "auto"  # gradsieve's optimizer that looks for the best path
 _ONE_BUCKET_MB = 1000.0  # PowerSGD's hook was seen to hang or crash with several buckets on gloo
 _FIRST_POWER_SGD_STEP = 2  # the least that it takes; its own default, 1 000, is longer than these trainings
 
@@ -138,7 +139,7 @@ CONTENDERS: dict[str, Make] = {
     "scatter": partial(_own, "scatter", 1.0, "float32"),
     "dense": partial(_own, "dense", 1.0, "float32"),
     "fp16": partial(_own, "fp16", 1.0, "float32"),
-    "auto": partial(_own, "auto", 1.0, "float32"),
+    CHOOSING: partial(_own, "auto", 1.0, "float32"),
     "lowrank": partial(_own, "lowrank", 1.0, "float32"),
     "lowrank-bf16": partial(_own, "lowrank", 1.0, "bfloat16"),
     "int4": partial(_own, "allgather", 3.0, "int4"),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gradsieve_hvd.experiments.tasks import TASKS, Task
 
-from .contenders import ALONE, base_name, make, steps_together
+from .contenders import ALONE, CHOOSING, base_name, make, steps_together
 from .optimizers import plain_optimizer
 from .plan import ExchangePlan, Row
 from .ranks import Measured, Ranks
@@ -22,7 +22,6 @@ from .recorded import RecordedTask
 
 _FIRST_STEPS = 3  # not counted: allocations, DDP's new buckets, PowerSGD's two dense steps
 _LONGEST_TURN_SECONDS = 10.0  # of a contender, unless a single step takes longer
-_CHOOSING = "auto"
 _CHOOSING_STEPS, _CHOOSING_SECONDS = 350, 320.0
 """For so long a contender that chooses its path trains before it counts: until it has compared the paths that
 are nearly alike. A measurement is short, and these trials would be a large part of it."""
@@ -75,7 +74,7 @@ def measure(plan: ExchangePlan, ranks: Ranks) -> dict[str, Measured]:
     for name, each in stepping.items():
         ranks.begin_turn()
         seconds = each.take(each.whole(_FIRST_STEPS))
-        if base_name(name) == _CHOOSING:
+        if base_name(name) == CHOOSING:
             seconds += each.take(int(min(_CHOOSING_STEPS, _CHOOSING_SECONDS / ranks.mean(seconds[-1]))))
         fitting = int(_LONGEST_TURN_SECONDS / ranks.mean(seconds[-1]))
         measured[name] = Measured(each.whole(max(1, min(plan.steps, fitting))))

@@ -16,7 +16,7 @@ from gradsieve_hvd.experiments.tasks import TASKS
 from gradsieve_hvd.launcher.rate import parse_rate
 from gradsieve_hvd.optimizer.path_changes import allowed_paths
 
-from .contenders import base_name
+from .contenders import CHOOSING, base_name
 from .plan import Row
 
 
@@ -30,7 +30,7 @@ def predict(rows: Sequence[Row]) -> None:
             continue
         by_path = _by_path(row["task"], row["density"], row["link"], row["ranks"], row["compute_seconds"])
         name = base_name(row["contender"])
-        if name == "auto":
+        if name == CHOOSING:
             row["predicted_seconds"] = min(by_path[path] for path in allowed_paths(Compression.laplace()))
         elif name in by_path:
             row["predicted_seconds"] = by_path[name]

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gradsieve_hvd.launcher.rate import parse_rate
 
-from .contenders import base_name
+from .contenders import CHOOSING, base_name
 from .optimizers import TASKS_OWN
 from .plan import Row
 
@@ -19,13 +19,16 @@ _MILLI, _KILO, _BITS = 1e3, 1e3, 8
 
 
 def exchange_table(rows: Sequence[Row]) -> Table:
-    """What a step takes, of one link and number of ranks."""
+    """What a step takes, of one link and number of ranks; where ``auto`` is among the contenders also what
+    each takes more or less than it, round by round, as machines become faster and slower in between.
+    """
     computing = rows[0]["compute_seconds"]
     table = _table(
         rows,
         "step ms",
         "predicted",
         "spread",
+        "beside auto",
         "beyond computing ms",
         "bytes alone ms",
         "sent kB",
@@ -33,12 +36,14 @@ def exchange_table(rows: Sequence[Row]) -> Table:
         "system ms",
     )
     rate = parse_rate(rows[0]["link"])
+    auto = next((row for row in rows if row["contender"] == CHOOSING), None)
     for row in rows:
         table.add_row(
             row["contender"],
             f"{row['step_seconds'] * _MILLI:,.0f}",
             f"{row['predicted_seconds'] * _MILLI:,.0f}" if "predicted_seconds" in row else "-",
             f"{row['spread']:.0%}",
+            "-" if (more := _beside(row, auto)) is None else f"{more:+.1%}",
             f"{(row['step_seconds'] - computing) * _MILLI:,.0f}",
             "-" if rate is None else f"{row['wire_bytes'] * _BITS / rate * _MILLI:,.0f}",
             f"{row['wire_bytes'] / _KILO:,.0f}",
@@ -99,6 +104,14 @@ def a_a_differences(rows: Sequence[Row], seconds: str) -> Iterator[str]:
             difference = max(medians) / min(medians) - 1
             verdict = "; undecided: measure again" if difference > LARGEST_A_A_DIFFERENCE else ""
             yield f"A/A: {' and '.join(pair)} differ by {difference:.1%}{verdict}."
+
+
+def _beside(row: Row, other: Row | None) -> float | None:
+    """Return by which part of another's step one takes longer, the median over rounds; None if not known."""
+    if other is None or other is row or not row.get("rounds") or not other.get("rounds"):
+        return None
+    ours, theirs = row["rounds"], other["rounds"]
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True)) - 1
 
 
 def measured_alike(rows: Iterable[Row]) -> dict[tuple[str, int, str], list[Row]]:
