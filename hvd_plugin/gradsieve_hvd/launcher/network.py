@@ -163,6 +163,8 @@ def _name_hosts(ranks: int) -> None:
         "127.0.0.1 localhost",
         f"{HUB} hub",
         *(f"{host_address(rank)} {host_name(rank)}" for rank in range(ranks)),
+        # A socket of both families shows IPv4 so; torch warns once per rank of one that has no name.
+        *(f"::ffff:{host_address(rank)} {host_name(rank)}-mapped" for rank in range(ranks)),
     ]
     linux.mount("none", "/", linux.MS_REC | linux.MS_SLAVE)
     with tempfile.NamedTemporaryFile("w", prefix="gradsieve-hosts-") as file:

@@ -29,6 +29,7 @@ def test_it_runs_unchanged_on_an_emulated_link(launcher, emulated_link_allowed):
     done = launcher.run("-np", "2", "--link", "100mbit", "--tag-output", "--", "python", "-c", SUM)
     lines = sorted(line.partition(">")[2] or line.partition("] ")[2] for line in done.stdout.splitlines())
     assert [line.strip() for line in lines] == [f"{rank} 2 0 1 10.99.0.2 eth0 3.0" for rank in range(2)]
+    assert "hostname" not in done.stderr  # torch warns on each rank of addresses that have no name
 
 
 def test_shell_commands_know_their_rank(launcher):
