@@ -18,8 +18,9 @@ _TRYING_SHARE = 0.01
 _AGAIN_STEPS, _ANEW_STEPS = 50, 300
 """After so many steps for each of its trials a path that is less than `_DOUBTFUL` slower may be tried once
 more, as trials may be wrong; and any that is nearly as fast after so many, as machines and links change."""
-_DOUBTFUL = 0.05
-"""After one trial; the mean of n is off by less, by the root of n."""
+_DOUBTFUL, _DEVIATIONS = 0.05, 1.2
+"""After one trial, or so many times what steps scatter by (two standard errors of a trial), after which trials
+follow one another so much sooner; the mean of n is off by less, by the root of n."""
 _REST_STEPS, _LONGEST_REST = 15, 75
 """Between two trials, of whatever path: so many for each one so far, and at most so many **(r)**."""
 _WON = 0.01
@@ -142,8 +143,9 @@ class PathChoice:
 
     def _tried_lately(self, path: str, slower: float) -> bool:
         trials = max(self._surplus.compared(path), 1)
-        doubtful = not self._surplus.knows(path) or slower < _DOUBTFUL / math.sqrt(trials)
-        again = _AGAIN_STEPS * trials
+        off = max(_DOUBTFUL, _DEVIATIONS * self._surplus.scatter)
+        doubtful = not self._surplus.knows(path) or slower < off / math.sqrt(trials)
+        again = _AGAIN_STEPS * max(trials * _DOUBTFUL / off, 1.0)
         wait = min(again, _ANEW_STEPS) if doubtful else _ANEW_STEPS
         return path in self._tried_at and self._steps - self._tried_at[path] < wait
 

@@ -13,8 +13,13 @@ _FIRST = 2
 """Steps after a change that do not count: the first by a path makes buffers, and allocates."""
 SETTLED = _FIRST + _WINDOW
 _STEADY = 1.15
-_ALIKE = 0.2
-"""Of the prediction: steps that differ by more tell that something has just changed **(r)**."""
+_ALIKE, _ALIKE_DEVIATIONS = 0.2, 2.0
+"""Of the prediction, or of what steps scatter by themselves: steps that differ by more tell that something has
+just changed **(r)**."""
+_CHANGES = 40
+"""From one step to the next, of which scatter is known."""
+_DEVIATION = 0.95
+"""The median of such changes, of steps that scatter by a standard deviation of 1."""
 _LEAST_SHARE, _MOST_SHARE = -0.5, 1.0
 _REMEMBERED = 6
 """Trials of a path of which the mean counts; of more, the last ones."""
@@ -45,6 +50,7 @@ class Surplus:
         self._steps: deque[tuple[float, float]] = deque(maxlen=_WINDOW)
         self._to_skip = 0
         self._drift = 0.0
+        self._changes: deque[float] = deque(maxlen=_CHANGES)
 
     @property
     def settled(self) -> bool:
@@ -52,7 +58,13 @@ class Surplus:
         if self._to_skip or len(self._steps) < _WINDOW:
             return False
         surpluses = sorted(seconds - predicted for predicted, seconds in self._steps)
-        return surpluses[-2] - surpluses[1] <= _ALIKE * self._steps[-1][0]
+        alike = max(_ALIKE, _ALIKE_DEVIATIONS * self.scatter) * self._steps[-1][0]
+        return surpluses[-2] - surpluses[1] <= alike
+
+    @property
+    def scatter(self) -> float:
+        """Standard deviation of a step, over its mean; a machine that is slower for a while is not in it."""
+        return median(self._changes) / _DEVIATION if self._changes else 0.0
 
     @property
     def on_trial(self) -> str | None:
@@ -79,6 +91,8 @@ class Surplus:
         known = [each for each, _ in self._steps]
         if known and not 1 / _STEADY < own / median(known) < _STEADY:
             self._steps.clear()
+        if self._steps:
+            self._changes.append(abs(seconds / self._steps[-1][1] - 1))
         self._steps.append((own, seconds))
         if not self.settled:
             return
@@ -96,8 +110,10 @@ class Surplus:
         """Another path is taken from the next step on.
 
         compared: whether a trial has just shown what it takes, which is surer than what steps take at another
-            time; else it is measured anew, as a link may have changed.
+            time, and tells as much of the path before; else it is measured anew, as a link may have changed.
         """
+        if compared:
+            self._compared[self._path] = self._compared[path]
         self._take(path)
         self._measures_anew, self._trial = not compared, None
         if not compared:
@@ -105,7 +121,7 @@ class Surplus:
 
     def begin_trial(self, path: str) -> None:
         """A path is tried from the next step on; the usual one is measured."""
-        self._trial = Trial(path, self._usual_seconds())
+        self._trial = Trial(path, self._usual_seconds(), self.scatter)
         self._take(path)
 
     @property

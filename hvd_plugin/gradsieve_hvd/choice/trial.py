@@ -7,6 +7,8 @@ from collections.abc import Sequence
 _REPEATABLE = 0.08
 """Of a step: if steps by the usual path before and after a trial differ by more, the machine was slower for a
 while; a path that was slower than both by so much, or faster, is so nevertheless **(r)**."""
+_DEVIATIONS = 1.35
+"""By so many times what steps scatter by themselves both may differ as well: two standard errors."""
 _LOST, _LOST_STEPS = 0.25, 3
 """A trial is lost if its first steps that count were all slower by so much **(r)**."""
 _LONGEST = 20
@@ -21,13 +23,14 @@ class Trial:
     Args:
         path: its name.
         before: seconds of a step by the usual path, just before.
+        scatter: standard deviation of a step, over its mean.
 
     cost: seconds that its steps took beyond usual ones so far; of all of them, also those that do not count.
     """
 
-    def __init__(self, path: str, before: float) -> None:
+    def __init__(self, path: str, before: float, scatter: float) -> None:
         self.path, self.cost = path, 0.0
-        self._before = before
+        self._before, self._repeatable = before, max(_REPEATABLE, _DEVIATIONS * scatter)
         self._during: float | None = None
         self._steps = 0
 
@@ -62,9 +65,9 @@ class Trial:
         after: seconds of a step by the usual path.
         """
         assert self._during is not None, "it has ended"
-        if abs(after - self._before) <= _REPEATABLE * after:
+        if abs(after - self._before) <= self._repeatable * after:
             return self._during - (self._before + after) / 2
         low, high = sorted((self._before, after))
         nearest = min(max(self._during, low), high)
         apart = self._during - nearest
-        return apart if abs(apart) > _REPEATABLE * nearest else None
+        return apart if abs(apart) > self._repeatable * nearest else None
