@@ -19,8 +19,8 @@ _AGAIN_STEPS, _ANEW_STEPS = 50, 300
 """After so many steps for each of its trials a path that is less than `_DOUBTFUL` slower may be tried once
 more, as trials may be wrong; and any that is nearly as fast after so many, as machines and links change."""
 _DOUBTFUL, _DEVIATIONS = 0.05, 1.2
-"""After one trial, or so many times what steps scatter by (two standard errors of a trial), after which trials
-follow one another so much sooner; the mean of n is off by less, by the root of n."""
+"""After one trial, or so many times what steps scatter by: two standard errors of a trial; trials follow one
+another so much sooner then. The mean of n is off by less, by the root of n."""
 _REST_STEPS, _LONGEST_REST = 15, 75
 """Between two trials, of whatever path: so many for each one so far, and at most so many **(r)**."""
 _WON = 0.01

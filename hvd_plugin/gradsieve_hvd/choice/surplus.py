@@ -14,12 +14,14 @@ _FIRST = 2
 SETTLED = _FIRST + _WINDOW
 _STEADY = 1.15
 _ALIKE, _ALIKE_DEVIATIONS = 0.2, 2.0
-"""Of the prediction, or of what steps scatter by themselves: steps that differ by more tell that something has
-just changed **(r)**."""
+"""Of the prediction, or of what steps scatter by themselves: steps that differ by more tell that something
+has just changed **(r)**."""
 _CHANGES = 40
 """From one step to the next, of which scatter is known."""
 _DEVIATION = 0.95
 """The median of such changes, of steps that scatter by a standard deviation of 1."""
+_MOST_SCATTER = 0.2
+"""Where it is more, as steps of two kinds take turns, trials tell no more than here."""
 _LEAST_SHARE, _MOST_SHARE = -0.5, 1.0
 _REMEMBERED = 6
 """Trials of a path of which the mean counts; of more, the last ones."""
@@ -64,7 +66,7 @@ class Surplus:
     @property
     def scatter(self) -> float:
         """Standard deviation of a step, over its mean; a machine that is slower for a while is not in it."""
-        return median(self._changes) / _DEVIATION if self._changes else 0.0
+        return min(median(self._changes) / _DEVIATION, _MOST_SCATTER) if self._changes else 0.0
 
     @property
     def on_trial(self) -> str | None:
@@ -91,7 +93,7 @@ class Surplus:
         known = [each for each, _ in self._steps]
         if known and not 1 / _STEADY < own / median(known) < _STEADY:
             self._steps.clear()
-        if self._steps:
+        if self._steps and self._steps[-1][1] > 0:
             self._changes.append(abs(seconds / self._steps[-1][1] - 1))
         self._steps.append((own, seconds))
         if not self.settled:
