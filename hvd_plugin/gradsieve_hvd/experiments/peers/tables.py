@@ -110,7 +110,8 @@ def _beside(row: Row, other: Row | None) -> float | None:
     """Return by which part of another's step one takes longer, the median over rounds; None if not known."""
     if other is None or other is row or not row.get("rounds") or not other.get("rounds"):
         return None
-    ours, theirs = row["rounds"], other["rounds"]
+    ours: list[float] = row["rounds"]
+    theirs: list[float] = other["rounds"]
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True)) - 1
 
 
