@@ -106,7 +106,8 @@ class LinkEstimate:
        took. Fit what is sure alone; if that lies outside of some bounds, fit again with the nearest that is
        within them. So they correct an estimate, and never support one.
     4. If three in a row of about this size or larger were all slower, or all faster, than the fit says, the
-       link has changed: forget what came before them, but for messages of half their size and less.
+       link has changed: forget what came before them, but for messages of half their size and less; and
+       for those of more than twice their size, where these were faster, as they may fit into a burst.
 
     first: what is assumed before anything was measured.
     """
@@ -185,9 +186,13 @@ class LinkEstimate:
         alike = [seen for seen in self._seen if seen.sent > least][-_SURPRISES:]
         points = [seen.nearest(self._fit) for seen in alike]
         off = [math.log(point.seconds / self._fit.seconds(point)) for point in points]
-        if len(off) == _SURPRISES and (min(off) > math.log(_SURPRISE) or max(off) < -math.log(_SURPRISE)):
-            smaller = [seen for seen in self._seen if seen.sent <= least]
-            self._seen = deque([*smaller, *alike], maxlen=_WINDOW)
+        if len(off) < _SURPRISES:
+            return
+        slower, faster = min(off) > math.log(_SURPRISE), max(off) < -math.log(_SURPRISE)
+        if slower or faster:
+            largest = max(seen.sent for seen in alike)
+            kept = [seen for seen in self._seen if seen.sent <= least or (faster and seen.sent > 2 * largest)]
+            self._seen = deque([*kept, *alike], maxlen=_WINDOW)
 
 
 class ProbeBudget:

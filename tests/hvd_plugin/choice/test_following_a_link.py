@@ -110,6 +110,14 @@ def test_on_a_link_that_stays_as_it_is_the_path_changes_once_at_most(load, rate,
     assert run(Training(link, load), 100).epoch <= 1
 
 
+def test_small_exchanges_that_fit_into_a_burst_again_do_not_make_a_link_fast():
+    """A probe had emptied the burst; the exchanges after it were slow, and those after them quick."""
+    link = SimulatedLink(16 * MBIT, burst=256 * KILO, jitter=0.0625, dice=random.Random(50))
+    training = Training(link, SMALL)
+    assert run(training, 100).epoch == 1
+    assert training.estimate.link.bytes_per_second < 100 * MBIT
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("mbit", [475, 550, 650])
 def test_where_a_burst_holds_all_but_probes_the_path_changes_once_at_most(mbit, seed):
