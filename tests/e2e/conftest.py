@@ -13,13 +13,16 @@ from cluster.external import KUBECONFIG, ExternalCluster
 from cluster.local import Cluster
 from judged_rights import JudgedRights
 from rights import AUDIT, asked
+from turns import Turn
 
 REQUIRED = "GRADSIEVE_REQUIRE_CLUSTER"
 HERE = Path(__file__).parent
 RIGHTS = pytest.StashKey[JudgedRights]()
+TURN = pytest.StashKey[Turn]()
 
 
 def pytest_configure(config):
+    config.stash[TURN] = Turn()
     config.stash[RIGHTS] = JudgedRights(config, HERE)
     config.pluginmanager.register(config.stash[RIGHTS])
 
@@ -28,6 +31,22 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("e2e")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Let tests with ``sole_training`` wait for one another, before their own time begins.
+
+    What one has started for its module goes on until the module's last: the turn is theirs together.
+    """
+    turn = item.config.stash[TURN]
+    if item.get_closest_marker("sole_training"):
+        turn.take()
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path != item.path or not nextitem.get_closest_marker("sole_training"):
+            turn.give_up()
 
 
 def pytest_terminal_summary(terminalreporter):

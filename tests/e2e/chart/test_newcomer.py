@@ -16,7 +16,7 @@ from helm_chart import MANIFESTS, NAMESPACE, ROOT, helm
 from horovod_job import Job
 from sample_jobs import A100, PROGRAM
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.sole_training]
 DOCUMENT = (ROOT / "docs/kubernetes.md").read_text()
 SECONDS = 180
 ONE_MACHINE = {"OMP_NUM_THREADS": "1", "HOROVOD_CYCLE_TIME": "20", "OMPI_MCA_mpi_yield_when_idle": "1"}

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cluster.external import ExternalCluster
 from horovod_job import Job, idle_program
 from operator_deployment import DeployedFromOutside, deployed_operator
 from operator_process import OperatorProcess, running_operator
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items):
+    """Time ranks last, when tests of other folders, in a process beside, have ended."""
+    items.sort(key=lambda item: item.path.parent == HERE and "sole_training" in item.keywords)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import pytest
 from adaptation_kills import killing
 from adapted_job import DEALT, SERVED, followed, limited, modes_followed, plan, throttled, training
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.sole_training]
 
 
 def require_slow_tail(job, mode):

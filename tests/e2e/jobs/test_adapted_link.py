@@ -5,7 +5,7 @@ import json
 import pytest
 from adapted_job import STOCK, follows, held, node_of, plan, training
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.sole_training]
 FAST, SLOW = "1000mbit", "20mbit"
 FORGE = """
 import http.client, json, ssl, sys

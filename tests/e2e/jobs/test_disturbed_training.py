@@ -12,7 +12,7 @@ from cluster.errors import ClusterError
 from cluster.external import ExternalCluster
 from horovod_job import Job, group
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.sole_training]
 PROGRAM = Path(__file__).resolve().parents[3] / "manifests" / "samples" / "programs" / "digits.py"
 COMMIT_STEPS = 10  # of the program
 SLOW_CORES = 0.3
