@@ -226,7 +226,7 @@ from training import laplace, loss_of, perceptron, sgd
 hvd.init()
 model = perceptron()
 optimizer = gradsieve_hvd.DistributedOptimizer(
-    sgd(model), model.named_parameters(), laplace(timeout_seconds=5.0), exchange="{exchange}"
+    sgd(model), model.named_parameters(), laplace(timeout_seconds=50.0), exchange="{exchange}"
 )
 for step in range(5):
     optimizer.zero_grad()
