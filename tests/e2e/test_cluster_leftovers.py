@@ -73,10 +73,10 @@ def holders(held, used):
     that is gone to the next one that is made, as by the containers of tests in another process.
     """
     found = [f"mount of {link}" for link in held if link in Path("/proc/self/mountinfo").read_text()]
-    found_now = set(psutil.pids())
+    processes = set(psutil.pids())
     others = {slot for slot in range(SLOTS) if slot not in used}
     elsewhere = {process for slot in others for process in cgroups.processes(Addresses(slot).cgroup)}
-    for process in found_now - elsewhere:
+    for process in processes - elsewhere:
         found += [f"process {process} in {link}" for link in links(process) & held]
         with suppress(OSError):
             for handle in Path(f"/proc/{process}/fd").iterdir():
