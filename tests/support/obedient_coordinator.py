@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import ssl
@@ -20,7 +21,12 @@ KEY = ("research", "digits")
 
 @contextlib.asynccontextmanager
 async def training(
-    server: Any, operator: Operator, folder: Path, port: int, calls: list[str] | None = None
+    server: Any,
+    operator: Operator,
+    folder: Path,
+    port: int,
+    calls: list[str] | None = None,
+    answers: asyncio.Event | None = None,
 ) -> AsyncIterator[list[dict[str, Any]]]:
     """Start the pods of the job with `KEY`, until its ranks follow the first plan; yields its plans.
 
@@ -30,12 +36,13 @@ async def training(
         folder: takes the coordinator's certificates.
         port: that it listens at.
         calls: takes method and path of each call.
+        answers: whether calls are answered; while it is not set they wait.
     """
     await until(lambda: len(server.all("v1/pods")) == 3)
     bind(server)
     operator.queue.add(KEY)
     await until(lambda: conditions(server).get("Admitted", {}).get("reason") == "Placed")
-    async with _answering(server, folder, port, [] if calls is None else calls) as plans:
+    async with _answering(server, folder, port, [] if calls is None else calls, answers) as plans:
         leader = server.objects["v1/pods", "research", contract.coordinator_pod("digits", 1)]
         leader.patch({"status": {"phase": "Running", "podIP": "127.0.0.1"}})
         operator.queue.add(KEY)
@@ -46,13 +53,15 @@ async def training(
 
 @contextlib.asynccontextmanager
 async def _answering(
-    server: Any, folder: Path, port: int, calls: list[str]
+    server: Any, folder: Path, port: int, calls: list[str], answers: asyncio.Event | None
 ) -> AsyncIterator[list[dict[str, Any]]]:
     known: dict[str, Any] = {"roster": {"generation": 0}}
     plans: list[dict[str, Any]] = []
 
     async def answer(request: web.Request) -> web.Response:
         calls.append(f"{request.method} {request.path}")
+        if answers is not None:
+            await answers.wait()
         if request.method == "PUT":
             body = await request.json()
             if request.path == contract.PATH_PLAN:

@@ -7,12 +7,14 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from gradsieve_operator import contract, resources
 from gradsieve_operator.cluster.api import Api, path
 from gradsieve_operator.cluster.cache import Cache
 from gradsieve_operator.cluster.certifying import Certifier, NotKept
 from gradsieve_operator.cluster.coordinator import Coordinator, CoordinatorError, CoordinatorRefused
+from gradsieve_operator.cluster.heard import Heard
 from gradsieve_operator.cluster.making import Maker, NotOurs
 from gradsieve_operator.cluster.memory import Memory
 from gradsieve_operator.cluster.observer import Observation
@@ -83,7 +85,7 @@ class Executor:
         makes = any(isinstance(each, Create | IssueCertificates | RenewCertificates) for each in actions)
         memory.refused = memory.objection = ""
         if actions:
-            memory.heard = None
+            memory.heard = _as_of_now(memory.heard, actions)
         if self._planning is not None and pods:
             # Before anything is awaited: no other job may plan with the same places.
             self._planning.assume(f"{job.namespace}/{job.name}", pods)
@@ -153,6 +155,13 @@ class Executor:
             memory.failing_since = seen.state.now
         now, since = self._api.clock.now(), memory.failing_since
         return at_once or (since is not None and now - since >= _FAILING_SECONDS)
+
+
+def _as_of_now(heard: Heard | None, actions: Iterable[Action]) -> Heard | None:
+    """Return what a coordinator said, as of now that something is done; None when it is told something."""
+    if heard is None or any(isinstance(each, PutRoster | PutPlan | Stop) for each in actions):
+        return None
+    return replace(heard, acted=True)
 
 
 async def _all(works: Iterable[Awaitable[None]]) -> None:

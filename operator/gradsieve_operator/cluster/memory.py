@@ -56,7 +56,7 @@ class Memory:
         troubled_since: when the operator began to fail to work on the job, of the monotonic clock; None when
             it does not.
         last_seen: its pods, those that are gone among them.
-        heard: what its coordinator last said; None once anything was done that may have changed that.
+        heard: what its coordinator last said; None once it was told something.
     """
 
     version: str = ""

@@ -23,7 +23,6 @@ from gradsieve_operator.cluster.secrets import (
 )
 from gradsieve_operator.cluster.silence_tracker import SilenceTracker
 from gradsieve_operator.decide import (
-    CoordinatorStatus,
     Node,
     ObservedState,
     Pace,
@@ -89,8 +88,13 @@ class Observer:
         self._accounts, self._pace, self._busy = accounts, pace, busy
         self._silences, self._signals = SilenceTracker(), signals
 
-    async def look(self, body: Mapping[str, Any], memory: Memory) -> Observation:
+    async def look(self, body: Mapping[str, Any], memory: Memory, *, at_once: bool = False) -> Observation:
         """Return the job in ``body`` and all around it.
+
+        Args:
+            body: of the job.
+            memory: what is remembered of it.
+            at_once: whether it was looked at, and acted on, a moment ago.
 
         Raises:
             SpecError: of the job, not even its outline can be read.
@@ -119,11 +123,11 @@ class Observer:
             compression, steering, unresolved, invalid = None, Steering(), "", str(error)
         # A change of the spec does not wait for news of ranks that were well a moment ago.
         changed = progress.running and not seen
-        answer, silence, unanswered = self._heard(leader, memory) if changed else None, 0.0, 0.0
-        if answer is None:
+        heard = self._heard(leader, memory, changed=changed, at_once=at_once)
+        if heard is None:
             known = certificates_delivered(job, memory, now)
-            answer, silence, unanswered = await self._ask(leader, coordinator, nodes, memory, known=known)
-        if silence and memory.secrets_age >= PROVEN_SECONDS:
+            heard = memory.heard = await self._ask(leader, coordinator, nodes, known=known)
+        if heard.silence and memory.secrets_age >= PROVEN_SECONDS:
             # Its certificate may be damaged, or ours.
             memory.secrets_read_at = None
         if self._planning is None and job.scheduling.planned:
@@ -137,7 +141,7 @@ class Observer:
             certified=held.certified,
             nodes=nodes,
             signals=self._signals(),
-            coordinator=answer,
+            coordinator=heard.by(time.monotonic()),
             compression=compression,
             planned=self._planning is not None and job.scheduling.planned,
             neighbours=self._neighbours,
@@ -146,8 +150,8 @@ class Observer:
             now=now,
             invalid=invalid,
             unresolved=unresolved,
-            silence=silence,
-            unanswered=unanswered,
+            silence=heard.silence,
+            unanswered=heard.unanswered,
             surplus=surplus,
             departed=departed,
             lost=held.lost,
@@ -195,14 +199,12 @@ class Observer:
         leader: Pod | None,
         coordinator: Coordinator | None,
         nodes: Mapping[str, Node] | None,
-        memory: Memory,
         *,
         known: bool,
-    ) -> tuple[CoordinatorStatus | None, float, float]:
-        """Return what the coordinator says, and its silence; see `ObservedState`."""
-        memory.heard = None
+    ) -> Heard:
+        """Return what the coordinator says, or its silence."""
         if leader is None or coordinator is None:
-            return None, 0.0, 0.0
+            return Heard("", None, time.monotonic())
         try:
             status = await coordinator.status()
         except CoordinatorError as error:
@@ -211,17 +213,20 @@ class Observer:
             runs = leader.phase == "Running" and not leader.reason and (node is None or node.ready)
             # Nor can it know a certificate whose authority its node has not told it of yet.
             silent = isinstance(error, CoordinatorSilent) and known
-            return None, *self._silences.missed(leader.uid, could_answer=runs and silent)
+            silence, unanswered = self._silences.missed(leader.uid, could_answer=runs and silent)
+            return Heard(leader.uid, None, time.monotonic(), silence, unanswered)
         self._silences.answered(leader.uid)
-        memory.heard = Heard(leader.uid, status, time.monotonic())
-        return status, 0.0, 0.0
+        return Heard(leader.uid, status, time.monotonic())
 
-    def _heard(self, leader: Pod | None, memory: Memory) -> CoordinatorStatus | None:
-        """Return what the coordinator said a moment ago, None if it is to be asked."""
+    def _heard(self, leader: Pod | None, memory: Memory, *, changed: bool, at_once: bool) -> Heard | None:
+        """Return what was heard of the coordinator a moment ago, None if it is to be asked."""
         heard, now = memory.heard, time.monotonic()
-        if leader is None or heard is None or self._silences.silent(leader.uid):
+        if leader is None or heard is None:
             return None
-        return heard.by(now) if heard.will_do(leader, now) else None
+        if at_once and heard.is_news(leader, now):
+            return heard
+        well = changed and not self._silences.silent(leader.uid)
+        return heard if well and heard.will_do(leader, now) else None
 
     def _resolved(self, job: HorovodJob, progress: Progress) -> tuple[Compression | None, Steering, str]:
         """Return what the job asks for, or why that cannot be told of a job that has something to go by."""

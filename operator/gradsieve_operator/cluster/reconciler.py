@@ -77,7 +77,7 @@ class Reconciler:
                 status, and a job that is suspended loses its pods all the same.
         """
         again: float | None = 0.0
-        for _ in range(_AT_ONCE):
+        for turn in range(_AT_ONCE):
             _, memory = self._memories.get(key, ("", Memory()))
             if (pause := memory.not_before - time.monotonic()) > 0.0:
                 return pause
@@ -93,17 +93,19 @@ class Reconciler:
                 self._forget(key)
                 again = None
             else:
-                again = await self._round_unless_changed(key, body)
+                again = await self._round_unless_changed(key, body, at_once=turn > 0)
             if again != 0.0:
                 break
         return again
 
-    async def _round_unless_changed(self, key: Key, body: Mapping[str, Any]) -> float | None:
+    async def _round_unless_changed(
+        self, key: Key, body: Mapping[str, Any], *, at_once: bool
+    ) -> float | None:
         memory = self._memory(key, body["metadata"]["uid"])
         memory.version = version = _version(body)
         statement = Statement(self._api, self._cache, self._events, body, memory)
         try:
-            again = await self._round(key, body, memory, statement)
+            again = await self._round(key, body, memory, statement, at_once=at_once)
         except JobChanged as error:
             _log.info("%s/%s: %s", *key, error)
             memory.outdated = version
@@ -123,10 +125,10 @@ class Reconciler:
         return again
 
     async def _round(
-        self, key: Key, body: Mapping[str, Any], memory: Memory, statement: Statement
+        self, key: Key, body: Mapping[str, Any], memory: Memory, statement: Statement, *, at_once: bool
     ) -> float | None:
         try:
-            seen = await self._observer.look(body, memory)
+            seen = await self._observer.look(body, memory, at_once=at_once)
         except SpecError as error:
             if self._planning is not None:
                 self._planning.pause("/".join(key))
