@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from cluster.control_plane import NICE
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MANIFESTS = ROOT / "manifests"
@@ -39,7 +41,7 @@ class OperatorProcess:
             self.set_clock(0.0)
         with log.open("ab") as said:
             self._mould = subprocess.Popen(
-                [sys.executable, str(HERE / "operator_mould.py")],
+                ["nice", "-n", str(NICE), sys.executable, str(HERE / "operator_mould.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,

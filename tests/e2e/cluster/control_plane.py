@@ -35,6 +35,10 @@ right: work for nobody who measures something else on the same processors."""
 # A node is lost after this long without a heartbeat; kubelets send one every two seconds (node.py).
 NODE_GRACE_SECONDS = 15
 
+NICE = -5
+"""Of the control plane and the operator beside it: three times the weight of a process of the tests. Real
+ones do not share their processors with what trains."""
+
 
 class ControlPlane:
     """What nodes and tests talk to; `identity` and `admin` are an administrator's.

@@ -17,7 +17,7 @@ from cluster import cgroups, images, prerequisites, simulated_nodes, slots, wiri
 from cluster.access import Access
 from cluster.addresses import MOST_NODES
 from cluster.binaries import program
-from cluster.control_plane import ControlPlane
+from cluster.control_plane import NICE, ControlPlane
 from cluster.enforcement import Enforcement
 from cluster.errors import ClusterError
 from cluster.guardian import start_guardian
@@ -253,7 +253,7 @@ class Cluster(Access):
         # etcd keeps its data in memory.
         data = state / "etcd"
         data.mkdir()
-        hub = Sandbox(daemons, logs, mounts=[f"mount -t tmpfs tmpfs {data}"])
+        hub = Sandbox(daemons, logs, mounts=[f"mount -t tmpfs tmpfs {data}"], nice=NICE)
         self._sandboxes.append(hub)
         wiring.connect_hub(addresses, hub)
         control_plane = self._control_plane = ControlPlane(state, addresses, hub, audit)

@@ -28,11 +28,12 @@ class Sandbox:
         cgroup: the cgroup that all processes join, so that they can be found even after a crash.
         logs: the folder of the processes' output, one file each.
         mounts: shell commands that set up the private mount namespace.
+        nice: of the processes that `start` starts; less than nothing goes before others.
     """
 
-    def __init__(self, cgroup: str, logs: Path, mounts: Sequence[str]) -> None:
+    def __init__(self, cgroup: str, logs: Path, mounts: Sequence[str], nice: int = 0) -> None:
         self._entry = cgroups.entry_file(cgroup)
-        self._logs = logs
+        self._logs, self._nice = logs, nice
         self.children: dict[str, subprocess.Popen] = {}
         unshare = ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c"]
         script = "; ".join(["set -e", *mounts, "ip link set lo up", "echo held", "exec sleep infinity"])
@@ -63,7 +64,8 @@ class Sandbox:
 
     def start(self, name: str, *command: str | Path, environment: dict[str, str] | None = None) -> None:
         """Start `command` in the sandbox under `name`; its output goes to a log file of that name."""
-        line = [self._joining(), str(self._entry), *self.inside(*map(str, command))]
+        ranked = ["nice", "-n", str(self._nice), *self.inside(*map(str, command))]
+        line = [self._joining(), str(self._entry), *ranked]
         with (self._logs / f"{name}.log").open("ab") as log:
             self.children[name] = subprocess.Popen(
                 ["sh", "-c", *line],

@@ -209,6 +209,7 @@ def at_another(job: WatchedJob, lost: dict) -> bool:
     )
 
 
+@pytest.mark.sole_training
 def test_jobs_that_live_at_random_survive_faults_at_random(
     cluster, proxy, replicas, onlooker, record_property, capsys
 ):
