@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from operator_in_memory import admitted, running, submit, until
+from operator_in_memory import admitted, conditions, running, submit, until
 from worlds import GPU, cluster, gang, gpu_node, load, pods
 
-from gradsieve_operator.cluster import planner_program
+from gradsieve_operator.cluster import planner_process, planner_program
 from gradsieve_operator.cluster.planner_messages import LENGTH, Asker, Listener
 from gradsieve_operator.cluster.planner_process import PlannerProcess
 from gradsieve_operator.placement import Assignment, plan_queue
@@ -83,6 +83,20 @@ async def test_one_that_is_killed_while_it_plans_is_replaced(planner):
     await until(lambda: planner.pid is not None)
     os.kill(planner.pid, signal.SIGKILL)
     assert await asked == expected()
+
+
+async def test_jobs_that_wait_say_that_it_fails_again_and_again(server, monkeypatch):
+    monkeypatch.setattr(planner_process, "_PAUSE", 0.01)
+    with monkeypatch.context() as broken:
+        broken.setattr(planner_process, "_PROGRAM", "gradsieve_operator.no_such_program")
+        async with running() as operator:
+            submit(server, "digits", 2)
+            operator.queue.add(("research", "digits"))
+            await until(lambda: admitted(server, "digits") == "PlannerFails")
+            said = conditions(server)["Admitted"]["message"]
+            assert said.startswith("the planner's process fails again and again: ")
+            broken.undo()
+            await until(lambda: len(server.all("v1/pods")) == 3)
 
 
 async def test_the_operator_s_end_is_its_end(server):

@@ -8,7 +8,7 @@ import logging
 import pickle
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gradsieve_operator.cluster.planner_messages import LENGTH, Asker, Plans
 from gradsieve_operator.placement import Cluster, Gang
@@ -17,6 +17,9 @@ LONGEST_SECONDS = 120.0
 """A process that has not answered by then is replaced."""
 
 _PAUSE = 1.0
+_FAILING = 3
+"""Times in a row that it fails before that is more than an accident."""
+
 _PROGRAM = "gradsieve_operator.cluster.planner_program"
 _log = logging.getLogger(__name__)
 
@@ -24,15 +27,20 @@ _log = logging.getLogger(__name__)
 class PlannerProcess:
     """The operator's end of it. The process is started when it is needed, and replaced when it dies.
 
+    Args:
+        fails: called when it has failed several times in a row.
+
     Attributes:
         took: seconds from the last question to its answer.
+        trouble: that it fails again and again, in a sentence; empty while it does not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fails: Callable[[], None] = lambda: None) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._asked_at: float | None = None
         self._asker = Asker()
-        self.took = 0.0
+        self.took, self.trouble = 0.0, ""
+        self._fails = fails
 
     @property
     def pid(self) -> int | None:
@@ -47,6 +55,7 @@ class PlannerProcess:
         """Return the plans for all gangs, however often the process dies meanwhile. One call at a time."""
         self._asked_at = began = time.monotonic()
         question = self._asker.question(cluster, waiting)
+        failures = 0
         while True:
             try:
                 async with asyncio.timeout(LONGEST_SECONDS):
@@ -54,8 +63,12 @@ class PlannerProcess:
             except (OSError, EOFError) as error:
                 # TimeoutError is one of them.
                 _log.warning("the planner's process has failed: %r; another one is started", error)
+                failures += 1
+                if failures == _FAILING:
+                    self.trouble = f"the planner's process fails again and again: {error!r}"
+                    self._fails()
             else:
-                self._asked_at, self.took = None, time.monotonic() - began
+                self._asked_at, self.took, self.trouble = None, time.monotonic() - began, ""
                 return answer
             await self.stop()
             await asyncio.sleep(_PAUSE)

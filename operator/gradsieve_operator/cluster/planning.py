@@ -71,7 +71,7 @@ class Planning:
         # Until when what is held is held for pods that no watch has shown yet.
         self._assumed: dict[str, float] = {}
         self._refusals = placement.Refusals()
-        self._process = PlannerProcess()
+        self._process = PlannerProcess(self._planner_fails)
         self._api = api
 
     async def run(self) -> None:
@@ -181,6 +181,8 @@ class Planning:
         if found is not None:
             self._waiting.forget_plan(gang.key)
             self._ask()
+        if self._process.trouble:
+            return decide.Unplaceable(self._process.trouble, pending=True, failing=True)
         return decide.Unplaceable("its places are being looked for", pending=True)
 
     def assume(self, key: str, pods: Sequence[Manifest]) -> None:
@@ -227,6 +229,10 @@ class Planning:
     def _ask(self) -> None:
         """Have all who wait planned anew."""
         self._asked.set()
+
+    def _planner_fails(self) -> None:
+        """Have all who wait say so."""
+        self._answered([_key(each) for each in self._waiting.gangs])
 
     def _nodes_changed(self) -> None:
         views, self._eligibility = self.nodes.kept.values(), None

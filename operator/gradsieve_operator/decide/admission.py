@@ -181,8 +181,9 @@ def _create(observed: ObservedState, gang: list[Pod]) -> Decision:
     progress = replace(observed.progress, waiting_since=observed.progress.waiting_since or observed.now)
     if isinstance(found, Unplaceable):
         if found.pending:
-            # What was said before still holds.
-            return Decision((), progress, requeue_after=_next_look(observed, progress))
+            # What was said before still holds, unless something is wrong.
+            wrong = Reason("PlannerFails", found.message) if found.failing else None
+            return Decision((), progress, admitted=wrong, requeue_after=_next_look(observed, progress))
         if gang:
             return withdraw(observed, gang, Reason("PlaceTaken", found.message))
         return Decision(

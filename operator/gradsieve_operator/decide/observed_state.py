@@ -158,10 +158,12 @@ class Unplaceable:
     Attributes:
         message: in a sentence.
         pending: whether that is not known yet: the planner says when it is.
+        failing: whether the planner fails again and again meanwhile, as the message says.
     """
 
     message: str
     pending: bool = False
+    failing: bool = False
 
 
 @dataclass(frozen=True)
