@@ -78,12 +78,14 @@ class Ranks:
         self._began = self._now()
 
     def end_turn(self) -> Turn:
-        """Return what this rank has used since `begin_turn`; idle chatter is taken off the bytes."""
+        """Return what this rank has used since `begin_turn`; idle chatter is taken off the bytes, of which
+        there are never less than none.
+        """
         now = self._now()
         seconds, user, system, sent, received = (a - b for a, b in zip(now, self._began, strict=True))
-        return Turn(
-            seconds, user, system, sent - self._idle.sent * seconds, received - self._idle.received * seconds
-        )
+        sent -= self._idle.sent * seconds
+        received -= self._idle.received * seconds
+        return Turn(seconds, user, system, max(sent, 0.0), max(received, 0.0))
 
     def close(self) -> None:
         """End together."""
