@@ -99,6 +99,21 @@ async def test_jobs_that_wait_say_that_it_fails_again_and_again(server, monkeypa
             await until(lambda: len(server.all("v1/pods")) == 3)
 
 
+async def test_a_job_for_which_there_is_no_place_says_so_again_when_it_has_failed(server, monkeypatch):
+    async with running() as operator:
+        submit(server, "huge", 100)
+        operator.queue.add(("research", "huge"))
+        await until(lambda: admitted(server, "huge") == "NoPlace")
+    monkeypatch.setattr(planner_process, "_PAUSE", 0.01)
+    with monkeypatch.context() as broken:
+        broken.setattr(planner_process, "_PROGRAM", "gradsieve_operator.no_such_program")
+        async with running() as operator:
+            operator.queue.add(("research", "huge"))
+            await until(lambda: admitted(server, "huge") == "PlannerFails")
+            broken.undo()
+            await until(lambda: admitted(server, "huge") == "NoPlace")
+
+
 async def test_the_operator_s_end_is_its_end(server):
     async with running() as operator:
         submit(server, "huge", 100)
