@@ -24,7 +24,13 @@ another so much sooner then. The mean of n is off by less, by the root of n."""
 _REST_STEPS, _LONGEST_REST = 15, 75
 """Between two trials, of whatever path: so many for each one so far, and at most so many **(r)**."""
 _WON = 0.01
-"""How much sooner a path must have been in its trial: compared side by side, little is enough **(r)**."""
+"""How much sooner a path must have been in its trials: compared side by side, little is enough **(r)**."""
+_LEAST_TRIALS, _SURE_TRIALS = 2, 3
+"""Of which a path must have been sooner in the middle to stay; one alone may be of a machine that was slower
+before and after it **(r)**."""
+_SURE_DEVIATIONS = 1.2
+"""In less than `_SURE_TRIALS` it must have been so in all, and by so many times what steps scatter by: two
+standard errors of a trial."""
 _CHANGED = 2.0
 """If one path is predicted to take so many times as long as another, a link has changed in mid-trial."""
 
@@ -39,8 +45,10 @@ class PathChoice:
     3. Between two that have been measured `MEASURED_MARGIN` and `MEASURED_PATIENCE` are enough.
     4. A path that was not measured lately, and is expected to be hardly slower, is tried between two
        measurements of the one in use, when what that may cost is at most a hundredth of the time so far:
-       predictions may be wrong, steps are not. If it was sooner in the mean of its trials, it stays; what a
-       trial has cost beyond what was expected puts the next ones off.
+       predictions may be wrong, steps are not. What a trial has cost beyond what was expected puts the next
+       ones off.
+    5. A path that was sooner in its last trial, or in the middle of them, is tried again at once; it stays if
+       it was so in both of two, or in the middle of three or more.
 
     path: in use. epoch: how often it has changed. trying: whether it is in use to be measured only.
     """
@@ -53,6 +61,7 @@ class PathChoice:
         self._may_cost = self._reserved = 0.0
         self._steps, self._tried_at = 0, dict[str, int]()
         self._trials, self._last_trial = 0, 0
+        self._promising: str | None = None
 
     @property
     def trying(self) -> bool:
@@ -78,9 +87,13 @@ class PathChoice:
             self._end_trial(predicted)
             return self.path
         expected = self.expected(predicted)
-        if tried is not None and self._surplus.on_trial is None and self._won(tried, expected):
-            self._change(tried, compared=True)
-            return self.path
+        if tried is not None and self._surplus.on_trial is None:
+            if self._won(tried, expected):
+                self._change(tried, compared=True)
+                return self.path
+            if self._surplus.last_beyond is not None:
+                least = min(self._surplus.last_beyond, expected[tried] - expected[self.path])
+                self._promising = tried if least < -_WON * expected[self.path] else None
         best = min(expected, key=lambda path: expected[path])
         needed = self._patience(best, expected)
         self._times = self._times + 1 if best == self._candidate else 1
@@ -95,12 +108,21 @@ class PathChoice:
         return self.path
 
     def _won(self, tried: str, expected: Mapping[str, float]) -> bool:
-        """Whether a path that was tried is to be taken: not where its trial counts for nothing."""
-        return self._surplus.knows(tried) and expected[tried] < (1 - _WON) * expected[self.path]
+        """Whether a path that was tried is to be taken, by all of its trials that are remembered."""
+        trials, now = self._surplus.compared(tried), expected[self.path]
+        if trials < _LEAST_TRIALS:
+            return False
+        sooner, needed = 1 - expected[tried] / now, _WON
+        if trials < _SURE_TRIALS:
+            scatter = _SURE_DEVIATIONS * self._surplus.scatter / math.sqrt(trials)
+            needed = max(needed, scatter, self._surplus.doubt(tried) / now)
+        return sooner > needed
 
     def _patience(self, best: str, expected: Mapping[str, float]) -> int | None:
         """Return for how many steps the best path must have been that; None if it is not worth a change."""
         gain = 1 - expected[best] / expected[self.path]
+        if best == self._promising and gain < _WORTH_TRYING:
+            return None
         if gain > MARGIN:
             return PATIENCE
         measured = self._surplus.knows(best) and self._surplus.knows(self.path)
@@ -110,6 +132,9 @@ class PathChoice:
         """Return the best path that was not measured lately, if it may be tried now."""
         if not self._surplus.settled or self._surplus.on_trial is not None:
             return None
+        if self._promising in expected and self._may_cost >= 0:
+            self._reserved = 0.0
+            return self._promising
         if self._steps - self._last_trial < min(_REST_STEPS * self._trials, _LONGEST_REST):
             return None
         now = expected[self.path]
@@ -156,7 +181,7 @@ class PathChoice:
     def _make_usual(self, path: str, *, compared: bool = False) -> None:
         self._tried_at[self._usual] = self._steps  # it was measured until now
         self._surplus.change(path, compared=compared)
-        self._usual = path
+        self._usual, self._promising = path, None
 
     def _take(self, path: str) -> None:
         self.path, self._times = path, 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
-from statistics import median
+from collections.abc import Iterable, Mapping
+from functools import partial
+from statistics import mean, median
 
 from .trial import Trial
 
@@ -37,16 +38,20 @@ class Surplus:
        paths, makes none look worse than another.
     3. A trial is a path between two measurements of the usual one; see `Trial`. One that tells nothing counts
        for nothing.
-    4. What trials of a path have found is averaged, as one of five steps may well be wrong where steps
-       scatter, and stays known when that path becomes the usual one.
+    4. What trials of a path have found is averaged, without the least and the most of three or more, as one
+       of five steps may well be wrong where steps scatter or a machine is slower for a while. It stays known
+       when that path becomes the usual one, and says as much of the one before.
 
     path: in use.
+    last_beyond: by how many seconds steps of the last trial were longer than usual ones; None if it told
+    nothing.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self.last_beyond: float | None = None
         self._noted: dict[str, float] = {}
-        self._compared = defaultdict[str, int](int)
+        self._found = defaultdict[str, deque[float]](partial(deque, maxlen=_REMEMBERED))
         self._measures_anew = True
         self._trial: Trial | None = None
         self._steps: deque[tuple[float, float]] = deque(maxlen=_WINDOW)
@@ -75,7 +80,14 @@ class Surplus:
 
     def compared(self, path: str) -> int:
         """Return how many trials of a path are remembered."""
-        return self._compared[path]
+        return len(self._found[path])
+
+    def doubt(self, path: str) -> float:
+        """Return half of what a path's trials differ by, in seconds: two that find it sooner by more in their
+        mean do so both.
+        """
+        found = self._found[path]
+        return (max(found) - min(found)) / 2 if found else 0.0
 
     def knows(self, path: str) -> bool:
         """Whether a path was ever measured."""
@@ -115,11 +127,13 @@ class Surplus:
             time, and tells as much of the path before; else it is measured anew, as a link may have changed.
         """
         if compared:
-            self._compared[self._path] = self._compared[path]
+            both = self._noted[self._path] + self._noted[path]
+            self._found[self._path].clear()
+            self._found[self._path].extend(both - found for found in self._found[path])
+        else:
+            self._found[path].clear()
         self._take(path)
         self._measures_anew, self._trial = not compared, None
-        if not compared:
-            self._compared[path] = 0
 
     def begin_trial(self, path: str) -> None:
         """A path is tried from the next step on; the usual one is measured."""
@@ -148,21 +162,17 @@ class Surplus:
         self._steps.clear()
 
     def _usual_seconds(self) -> float:
-        """Return the mean of the middle ones: it scatters less than their median."""
-        steps = sorted(seconds for _, seconds in self._steps)
-        middle = steps[1:-1] or steps
-        return sum(middle) / len(middle)
+        return _middle(seconds for _, seconds in self._steps)
 
     def _compare(self, trial: Trial, predicted: Mapping[str, float]) -> None:
         self._trial = None
-        beyond = trial.beyond(self._usual_seconds())
+        beyond = self.last_beyond = trial.beyond(self._usual_seconds())
         if beyond is None:
             return
         usual = predicted[self._path] + self._noted[self._path]
-        found = usual + beyond - predicted[trial.path]
-        number = min(self._compared[trial.path] + 1, _REMEMBERED)
-        known = self._noted[trial.path] if number > 1 else found
-        self._noted[trial.path], self._compared[trial.path] = known + (found - known) / number, number
+        found = self._found[trial.path]
+        found.append(usual + beyond - predicted[trial.path])
+        self._noted[trial.path] = _middle(found)
 
     def added(self, predicted: Mapping[str, float]) -> dict[str, float]:
         """Return what is expected by each path: what is predicted, and its surplus as it is now."""
@@ -171,6 +181,12 @@ class Surplus:
             path: _within(seconds, self._noted.get(path, usual) + self._drift)
             for path, seconds in predicted.items()
         }
+
+
+def _middle(seconds: Iterable[float]) -> float:
+    """Return the mean without the least and the most: it scatters less than the median."""
+    all_of_them = sorted(seconds)
+    return mean(all_of_them[1:-1] or all_of_them)
 
 
 def _within(predicted: float, surplus: float) -> float:
