@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from statistics import harmonic_mean, mean, median
+from statistics import harmonic_mean, median
 
 import pytest
 from click.testing import CliRunner
@@ -73,7 +73,7 @@ def test_what_an_answer_takes_is_measured_for_the_simulation(measured):
     answers, computing = rows[0]["answer_seconds"], rows[0]["computing_seconds"]
     assert len(answers) == 2
     assert min(answers) > 0
-    assert f"--answer {mean(answers) / median(computing):.2f}" in said
+    assert f"--answer {median(answers) / median(computing):.2f}" in said
 
 
 @pytest.mark.timeout(300)

@@ -70,7 +70,8 @@ def modes_table(rows: Sequence[Row]) -> Table:
 def calibration(row: Row) -> str:
     """Say what a rank's step takes while all compute, and while the others wait; and what all would take for
     as many samples, if each had its part by speed and nothing but computing took time. Of a parameter server,
-    what a push and its answer take where nobody has it wait.
+    what a push and its answer take where nobody has it wait: the simulation knows one time for all ranks,
+    which is the median, as a slow rank encodes several times as long.
     """
     together = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds"])
     by_turns = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds_by_turns"])
@@ -82,7 +83,7 @@ def calibration(row: Row) -> str:
     if (answers := row.get("answer_seconds")) is None:
         return said
     answered = ", ".join(f"{each * _MILLI:.0f}" for each in answers)
-    share = statistics.mean(answers) / statistics.median(row["computing_seconds"])
+    share = statistics.median(answers) / statistics.median(row["computing_seconds"])
     option = f"gradsieve simulate modes --answer {share:.2f}"
     return f"{said}\nA push and its answer, ms by rank: {answered} ({option})."
 

@@ -32,7 +32,7 @@ from .target import seconds_to_target
 
 _STEPS_TOGETHER = 10  # from one agreement on whether time is up to the next, where ranks step together
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
-_ANSWERED, _ANSWERED_BATCHES, _HARDLY = "asp", 4, 1e-9
+_ANSWERED, _ANSWERED_BATCHES, _HARDLY = "asp", 8, 1e-9
 """The mode that has nobody wait, how many batches of the slowest rank show what answers take, and a learning
 rate with which nothing diverges, as nothing is learned.
 """
