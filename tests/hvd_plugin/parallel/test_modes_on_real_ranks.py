@@ -70,10 +70,11 @@ def test_every_mode_trains_and_reaches_the_target(measured):
 @pytest.mark.timeout(300)
 def test_what_an_answer_takes_is_measured_for_the_simulation(measured):
     rows, said, *_ = measured
-    answers, computing = rows[0]["answer_seconds"], rows[0]["computing_seconds"]
-    assert len(answers) == 2
+    answers, batches = rows[0]["answer_seconds"], rows[0]["answered_batch_seconds"]
+    assert len(answers) == len(batches) == 2
     assert min(answers) > 0
-    assert f"--answer {median(answers) / median(computing):.2f}" in said
+    assert 0 < min(batches) < max(batches)  # one rank is slow
+    assert f"--answer {median(answers) / median(batches):.2f}" in said
 
 
 @pytest.mark.timeout(300)

@@ -70,8 +70,8 @@ def modes_table(rows: Sequence[Row]) -> Table:
 def calibration(row: Row) -> str:
     """Say what a rank's step takes while all compute, and while the others wait; and what all would take for
     as many samples, if each had its part by speed and nothing but computing took time. Of a parameter server,
-    what a push and its answer take where nobody has it wait: the simulation knows one time for all ranks,
-    which is the median, as a slow rank encodes several times as long.
+    what a push and its answer take where nobody has it wait. The simulation knows one such time for all
+    ranks, in batches: the median, as a slow rank encodes several times as long, by that of batches in between.
     """
     together = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds"])
     by_turns = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds_by_turns"])
@@ -80,10 +80,11 @@ def calibration(row: Row) -> str:
         f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait; "
         f"{balanced:.0f} with batches by speed."
     )
-    if (answers := row.get("answer_seconds")) is None:
+    if (batches := row.get("answered_batch_seconds")) is None:  # no server, or rows of an earlier version
         return said
+    answers = row["answer_seconds"]
     answered = ", ".join(f"{each * _MILLI:.0f}" for each in answers)
-    share = statistics.median(answers) / statistics.median(row["computing_seconds"])
+    share = statistics.median(answers) / statistics.median(batches)
     option = f"gradsieve simulate modes --answer {share:.2f}"
     return f"{said}\nA push and its answer, ms by rank: {answered} ({option})."
 

@@ -87,9 +87,14 @@ class _Training:
             "curve": curve,
         }
 
-    def answer_seconds(self) -> list[float]:
-        """What a step took beside computing, the mean, by rank."""
-        return self._ranks.gather(statistics.mean(self._stepping[1:] or self._stepping))
+    def answers(self) -> Row:
+        """What a step took beside computing, and what computing took meanwhile: means, by rank."""
+        return {
+            "answer_seconds": self._ranks.gather(statistics.mean(self._stepping[1:] or self._stepping)),
+            "answered_batch_seconds": self._ranks.gather(
+                statistics.mean(self._computing[1:] or self._computing)
+            ),
+        }
 
     def _train(self, optimizer: Any) -> None:
         losses = self._losses(optimizer)
@@ -213,14 +218,15 @@ def conditions(plan: ModesPlan, ranks: int) -> Row:
 
 
 def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: float) -> Row:
-    """Push to a parameter server that has nobody wait; return what a push and its answer take, by rank.
+    """Push to a parameter server that has nobody wait; return what a push and its answer take, and batches
+    in between, by rank.
 
     slowest_seconds: of a batch of the slowest rank.
     """
     brief = replace(plan, budget_seconds=_ANSWERED_BATCHES * slowest_seconds, judge_seconds=math.inf)
     training = _Training(brief, ranks, task, _ANSWERED, seed=0)
     training.run(_HARDLY, 0.0)
-    return {"answer_seconds": training.answer_seconds()}
+    return training.answers()
 
 
 def _finishes(optimizer: Any) -> bool:
