@@ -83,6 +83,12 @@ def test_a_link_means_one_host_per_rank_and_tcp_alone():
     assert {("--host", "h0:1,h1:1,h2:1"), ("btl", "tcp,self"), ("pml", "ob1")} <= words
 
 
+def test_on_a_link_all_ranks_addresses_are_known_from_the_start():
+    """Open MPI asks for them later where there are more ranks than this, and may drop a first connection."""
+    words = dict(pairs(arguments(Job(("x",), 8, Link(None)))))
+    assert int(words["mpi_add_procs_cutoff"]) > 8
+
+
 @pytest.mark.parametrize(("rate", "told"), [(10**8, "100000000"), (None, "")])
 def test_ranks_are_told_interface_and_rate(rate, told):
     found = environment(Job(("x",), 2, Link(rate)))

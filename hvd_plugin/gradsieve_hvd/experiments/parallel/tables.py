@@ -71,7 +71,8 @@ def calibration(row: Row) -> str:
     """Say what a rank's step takes while all compute, and while the others wait; and what all would take for
     as many samples, if each had its part by speed and nothing but computing took time. Of a parameter server,
     what a push and its answer take where nobody has it wait. The simulation knows one such time for all
-    ranks, in batches: the median, as a slow rank encodes several times as long, by that of batches in between.
+    ranks, in batches: the median, as a slow rank encodes several times as long, by the median of the batches
+    in between.
     """
     together = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds"])
     by_turns = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds_by_turns"])
