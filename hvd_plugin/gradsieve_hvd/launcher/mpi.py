@@ -164,8 +164,8 @@ def mpirun_arguments(job: Job, *, cores: int, folder: Path, agent: Path) -> list
         # Every daemon is started from here, as no emulated host can start one on another.
         *("--prtemca", "plm_ssh_no_tree_spawn", "1"),
         *("--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", SUBNET),
-        # Ranks know each other's addresses from the start; else a first message may come before them, and
-        # Open MPI tells of a connection that it dropped.
+        # Ranks know all addresses from the start; else Open MPI warned of connections that it dropped, with
+        # eight ranks that exchanged with all others at once.
         *("--mca", "mpi_add_procs_cutoff", str(job.ranks + 1)),
         *("--mca", "btl_tcp_eager_limit", _EAGER_BYTES, "--mca", "btl_tcp_max_send_size", _EAGER_BYTES),
     ]

@@ -342,15 +342,15 @@ def test_a_first_trial_after_which_the_machine_is_slower_counts_for_nothing_and_
 def test_a_machine_that_was_slower_before_and_after_a_trial_makes_no_path_the_usual_one():
     choice, predicted = PathChoice("allgather"), {"allgather": 1.0, "ring": 1.02}
     trials, compared = 0, []
-    for step in range(400):
-        slower = 1.2 if trials < 2 and not choice.trying else 1.0  # until the first trial has been compared
+    for _ in range(400):
+        slower = 1.2 if trials < 2 and not choice.trying else 1.0  # until the second trial begins
         before = choice.trying
         choice.decide(predicted, slower * {"allgather": 1.0, "ring": 1.03}[choice.path])
         trials += choice.trying and not before
         if trials and not choice.trying:
-            compared.append((step, choice.path))
+            compared.append(choice.path)
     assert trials >= 2
-    assert {path for _, path in compared} == {"allgather"}
+    assert set(compared) == {"allgather"}
 
 
 def test_a_trial_that_contradicts_those_before_it_is_repeated_at_once():
@@ -381,6 +381,6 @@ def test_the_path_before_is_not_taken_again_for_a_single_trial_that_says_otherwi
             choice.decide(predicted, {"allgather": 0.93 if trials < 2 else 1.0, "ring": 0.96}[choice.path])
         )
         trials += choice.trying and not before
-    assert 0 < taken.count("allgather") <= 3 * SETTLED
+    assert 0 < taken.count("allgather") <= 2 * SETTLED
     assert not choice.trying
     assert choice.path == "ring"
