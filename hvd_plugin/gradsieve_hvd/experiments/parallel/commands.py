@@ -20,7 +20,7 @@ from gradsieve_hvd.launcher.stragglers import parse_straggler
 from . import worker
 from .contenders import CONTENDERS
 from .plan import ModesPlan, Training, usual_settings
-from .tables import calibration, modes_table
+from .tables import calibrations, modes_table
 
 Setting = dict[str, float]
 _PLAIN_WIDTH = 150  # of a log file
@@ -102,9 +102,8 @@ def bench_modes(
         measure_on_ranks(worker.__name__, plan, ranks, timeout, results, stragglers)
     rows = _measured_at(where, results.rows)
     options.console(_PLAIN_WIDTH).print(modes_table(rows))
-    for row in rows:
-        if row["mode"] == ALONE:
-            click.echo(calibration(row))
+    for said in calibrations([row for row in rows if row["mode"] == ALONE]):
+        click.echo(said)
 
 
 def _measured_at(where: Row, rows: list[Row]) -> list[Row]:

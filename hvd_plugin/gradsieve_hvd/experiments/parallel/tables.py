@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.table import Table
@@ -67,33 +67,41 @@ def modes_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def calibration(row: Row) -> str:
-    """Say what a rank's step takes while all compute, and while the others wait; and what all would take for
-    as many samples, if each had its part by speed and nothing but computing took time. Of a parameter server,
-    what a push and its answer take where nobody has it wait. The simulation knows one such time for all
-    ranks, in batches: the median, as a slow rank encodes several times as long, by the median of the batches
-    in between.
+def calibrations(rows: Sequence[Row]) -> Iterator[str]:
+    """Say what each calibration measured: what a rank's step takes while all compute, and while the others
+    wait; what all would take for as many samples, if each had its part by speed and nothing but computing
+    took time; and what a push to a parameter server and its answer take where nobody has it wait.
+
+    The simulation knows one such time for all ranks, in batches: the median of all calibrations, as a slow
+    rank encodes several times as long, by the median of the batches in between.
     """
-    together = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds"])
-    by_turns = ", ".join(f"{each * _MILLI:.0f}" for each in row["computing_seconds_by_turns"])
-    balanced = statistics.harmonic_mean(row["computing_seconds"]) * _MILLI
-    said = (
-        f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait; "
-        f"{balanced:.0f} with batches by speed."
-    )
-    if (batches := row.get("answered_batch_seconds")) is None:  # no server, or rows of an earlier version
-        return said
-    answers = row["answer_seconds"]
-    answered = ", ".join(f"{each * _MILLI:.0f}" for each in answers)
-    share = statistics.median(answers) / statistics.median(batches)
-    option = f"gradsieve simulate modes --answer {share:.2f}"
-    return f"{said}\nA push and its answer, ms by rank: {answered} ({option})."
+    answers: list[float] = []
+    batches: list[float] = []
+    for row in rows:
+        together = _milliseconds(row["computing_seconds"])
+        by_turns = _milliseconds(row["computing_seconds_by_turns"])
+        balanced = statistics.harmonic_mean(row["computing_seconds"]) * _MILLI
+        yield (
+            f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait; "
+            f"{balanced:.0f} with batches by speed."
+        )
+        if "answered_batch_seconds" in row:  # else no server, or of an earlier version
+            answers += row["answer_seconds"]
+            batches += row["answered_batch_seconds"]
+            yield f"A push and its answer, ms by rank: {_milliseconds(row['answer_seconds'])}."
+    if answers:
+        share = statistics.median(answers) / statistics.median(batches)
+        yield f"To simulate with such answers: gradsieve simulate modes --answer {share:.2f}"
 
 
 def mean_staleness(histogram: Sequence[Sequence[int]]) -> float:
     """Return the releases that an applied gradient has missed, from (releases, gradients)."""
     gradients = sum(number for _, number in histogram)
     return sum(missed * number for missed, number in histogram) / max(gradients, 1)
+
+
+def _milliseconds(seconds: Sequence[float]) -> str:
+    return ", ".join(f"{each * _MILLI:.0f}" for each in seconds)
 
 
 def _seconds(group: Sequence[Row]) -> str:

@@ -258,6 +258,17 @@ def _copy(model: nn.Module) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
+def _calibrate(plan: ModesPlan, ranks: Ranks, task: DealtTask) -> None:
+    """Measure what ranks compute for and, where a parameter server is trained with, what answers take; keep
+    it as a row.
+    """
+    measured = calibrate(task, plan.batch, ranks)
+    if any(CONTENDERS[name].mode in SERVED for name, *_ in plan.trainings):
+        measured |= answers(plan, ranks, task, max(measured["computing_seconds"]))
+    if ranks.rank == 0:
+        plan.append(conditions(plan, ranks.size) | measured)
+
+
 def main() -> None:
     """Train what the plan says."""
     _keep_freed_memory()
@@ -266,11 +277,7 @@ def main() -> None:
     task = TASKS[plan.task]()
     warm_up = replace(plan, budget_seconds=_WARM_UP_SECONDS)
     _Training(warm_up, ranks, task, "synchronous", seed=0).run(*usual_settings(task))
-    calibrated = calibrate(task, plan.batch, ranks)
-    if any(CONTENDERS[name].mode in SERVED for name, *_ in plan.trainings):
-        calibrated |= answers(plan, ranks, task, max(calibrated["computing_seconds"]))
-    if ranks.rank == 0:
-        plan.append(conditions(plan, ranks.size) | calibrated)
+    _calibrate(plan, ranks, task)
     for name, seed, rate, momentum in plan.trainings:
         row = _Training(plan, ranks, task, name, seed).run(rate, momentum)
         if ranks.rank == 0:
@@ -279,6 +286,7 @@ def main() -> None:
             said = "not reached" if reached is None else f"reached after {reached:.1f} s"
             setting = f"rate {row['learning_rate']:g}, momentum {row['momentum']:g}"
             print(f"{name}, {setting}: {said}, {row['curve'][-1][1]:.3f} in the end", flush=True)
+    _calibrate(plan, ranks, task)  # once more, as a machine may have become another since
     ranks.close()
 
 
