@@ -140,16 +140,28 @@ class Run:
                     self._send(event, time)
                 elif not isinstance(event, Woke) or event is self._wake:
                     self._happen(event)
-        workers = len(self._held)
-        busy = self._computed / (workers * now) if now else 0.0
+        reached = max(self._seconds) < math.inf
+        end = now if reached else max(min(until, self._limit), now)
         batches, missed = self._pushed / self._task.batch, self._missed / max(self._applied, 1)
-        return Result(self._seconds, batches, 1 - busy, missed, now)
+        return Result(self._seconds, batches, self._waiting(end), missed, now)
+
+    def _waiting(self, end: float) -> float:
+        """Return the share of all workers' time that was not spent on computing: of batches that are not done
+        at the end, what had begun by then is.
+        """
+        if end in (0.0, math.inf):
+            return 1.0
+        left = [
+            min(time - end, event.seconds)
+            for time, _, event in self._queue
+            if isinstance(event, Pushed) and event.now != time and time > end
+        ]
+        return 1 - (self._computed - sum(left)) / (len(self._held) * end)
 
     def _happen(self, event: Event) -> None:
         if isinstance(event, Pushed):
             self._gradients[event.number] = self._gradient(event)
             self.pushes.append(event)
-            self._computed += event.seconds
             self._pushed += event.samples
         missed = {push.number: self._table.version - push.version for push in self._table.pending.values()}
         if isinstance(event, Pushed):
@@ -179,6 +191,7 @@ class Run:
         node = self._table.nodes[rank]
         samples = max(round(self._task.batch * node.share), 1)
         seconds = self._delays.computing(rank, time, samples / self._task.batch)
+        self._computed += seconds
         push = Pushed(math.nan, next(self._order), rank, node.version, samples, seconds)
         self._put(time + seconds, push)
 
