@@ -161,6 +161,12 @@ def test_bsp_waits_for_a_slow_worker_and_asp_never_does(task):
     assert asp.staleness_mean == pytest.approx(3, abs=0.5)
 
 
+def test_waiting_counts_up_to_the_horizon_though_nothing_happens_there(task):
+    """The fast workers have waited for three of four batches by then, and the slow one has not pushed yet."""
+    bsp = played(task, "synchronous", "slow4", horizon=3.5)
+    assert bsp.waiting_share == pytest.approx(1 - (3 + 3.5) / (4 * 3.5), abs=0.05)
+
+
 def test_what_does_not_reach_the_target_takes_forever(task):
     assert played(task, "synchronous", chosen=[Setting(1e-6, 0.0)]).seconds == [math.inf]
     assert played(task, "synchronous", chosen=[Setting(1e9, 0.9)]).seconds == [math.inf]

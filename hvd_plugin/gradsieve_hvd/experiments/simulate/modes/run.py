@@ -149,7 +149,7 @@ class Run:
         """Return the share of all workers' time that was not spent on computing: of batches that are not done
         at the end, what had begun by then is.
         """
-        if end in (0.0, math.inf):
+        if not end:
             return 1.0
         left = [
             min(time - end, event.seconds)
