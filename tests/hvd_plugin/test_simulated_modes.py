@@ -27,7 +27,7 @@ from gradsieve_hvd.experiments.simulate.modes.rows import (
 )
 from gradsieve_hvd.experiments.simulate.modes.run import Cluster, Run, Setting
 from gradsieve_hvd.experiments.simulate.modes.server import Compressors, Weights
-from gradsieve_hvd.experiments.simulate.modes.stragglers import SCENARIOS, Delays
+from gradsieve_hvd.experiments.simulate.modes.stragglers import SCENARIOS, Delays, as_measured
 from gradsieve_hvd.experiments.simulate.modes.tasks import digits
 from gradsieve_hvd.server.events import Contribution
 from gradsieve_hvd.server.modes import MODES
@@ -127,10 +127,18 @@ def test_sparse_pushes_are_short_and_replies_are_not():
 
 
 def test_an_answer_takes_its_time_half_of_it_each_way():
-    delays = Delays(dataclasses.replace(SCENARIOS["link"], answer=0.2), 4, seed=0, density=1.0)
+    delays = Delays(dataclasses.replace(SCENARIOS["link"], answer=lambda _: 0.2), 4, seed=0, density=1.0)
     assert delays.push_arrival(0, 1.0) == pytest.approx(1.1)
     assert delays.reply_arrival(3, 1.0) == pytest.approx(2.1)
-    assert delays.answer_arrival(1.0) == pytest.approx(1.1)
+    assert delays.answer_arrival(0, 1.0) == pytest.approx(1.1)
+
+
+def test_workers_that_were_measured_have_answers_of_their_own():
+    delays = Delays(as_measured([1.0, 4.0], [0.2, 0.8]), 2, seed=0, density=1.0)
+    assert [delays.push_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
+    assert [delays.reply_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
+    assert [delays.answer_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
+    assert [delays.computing(rank, 1.0, 1.0) for rank in (0, 1)] == pytest.approx([1.0, 4.0], rel=0.3)
 
 
 def test_who_waits_for_answers_alone_waits_for_as_long_as_they_take():

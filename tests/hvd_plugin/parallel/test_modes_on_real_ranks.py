@@ -12,6 +12,7 @@ from links import skip_where_refused
 from gradsieve_hvd.cli import main
 from gradsieve_hvd.experiments.parallel import commands
 from gradsieve_hvd.experiments.parallel.commands import missing_trainings
+from gradsieve_hvd.experiments.parallel.expected import expected_waiting
 from gradsieve_hvd.experiments.parallel.tables import mean_staleness
 from gradsieve_hvd.experiments.parallel.target import seconds_to_target
 
@@ -81,11 +82,25 @@ def test_what_an_answer_takes_is_measured_for_the_simulation_before_and_after_al
             f"A push and its answer, ms by rank: {', '.join(f'{each * 1e3:.0f}' for each in answers)}."
             in said
         )
+        assert row["exchange_seconds"] > 0
+        assert f"An exchange of all: {row['exchange_seconds'] * 1e3:.0f} ms." in said
     answers, batches = (
         [each for row in calibrations for each in row[name]]
         for name in ("answer_seconds", "answered_batch_seconds")
     )
     assert f"--answer {median(answers) / median(batches):.2f}" in said
+
+
+@pytest.mark.timeout(300)
+def test_what_ranks_wait_is_shown_beside_what_the_simulator_expects_of_these(measured):
+    rows, said, *_ = measured
+    calibrations = [rows[0], rows[-1]]
+    for row in rows[1:-2]:
+        expected = expected_waiting(row, calibrations)
+        shown = "" if expected is None else f"{expected:.2f}"
+        line = next(line for line in said.splitlines() if line.split()[:1] == [row["mode"]])
+        assert f" {row['waiting_share']:.2f}  {shown:>9}  " in line
+        assert (expected is None) == (row["mode"] == "local")
 
 
 @pytest.mark.timeout(300)

@@ -11,6 +11,8 @@ from rich.table import Table
 from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.plan import Row
 
+from .expected import expected_waiting
+
 _MILLI, _MEGA = 1e3, 1e6
 _SMALLEST_DIFFERENCE = 0.05  # of what is shown
 _COLUMNS = (
@@ -19,6 +21,7 @@ _COLUMNS = (
     "seconds",
     "at the end",
     "waiting",
+    "simulated",
     "staleness",
     "steps",
     "batch",
@@ -31,9 +34,10 @@ _COLUMNS = (
 def modes_table(rows: Sequence[Row]) -> Table:
     """What it took to reach the target, of one set of conditions: medians over seeds, and means of the rest.
 
-    Bytes are those of all ranks.
+    Bytes are those of all ranks. Simulated is what ranks wait; see `expected_waiting`.
     """
     trained = [row for row in rows if row["mode"] != ALONE]
+    calibrated = [row for row in rows if row["mode"] == ALONE]
     first = trained[0]
     slow = " ".join(first["slow"]) or "none"
     title = (
@@ -57,6 +61,7 @@ def modes_table(rows: Sequence[Row]) -> Table:
             _seconds(group),
             f"{statistics.median(row['curve'][-1][1] for row in group):.3f}",
             f"{statistics.mean(row['waiting_share'] for row in group):.2f}",
+            _share(expected_waiting(group[0], calibrated)),
             _staleness(group),
             _steps(group),
             _batch(group),
@@ -70,7 +75,8 @@ def modes_table(rows: Sequence[Row]) -> Table:
 def calibrations(rows: Sequence[Row]) -> Iterator[str]:
     """Say what each calibration measured: what a rank's step takes while all compute, and while the others
     wait; what all would take for as many samples, if each had its part by speed and nothing but computing
-    took time; and what a push to a parameter server and its answer take where nobody has it wait.
+    took time; what an exchange of all takes where nobody waits for others, and what a push to a parameter
+    server and its answer do.
 
     The simulation knows one such time for all ranks, in batches: the median of all calibrations, as a slow
     rank encodes several times as long, by the median of the batches in between.
@@ -85,6 +91,8 @@ def calibrations(rows: Sequence[Row]) -> Iterator[str]:
             f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait; "
             f"{balanced:.0f} with batches by speed."
         )
+        if "exchange_seconds" in row:
+            yield f"An exchange of all: {row['exchange_seconds'] * _MILLI:.0f} ms."
         if "answered_batch_seconds" in row:  # else no server, or of an earlier version
             answers += row["answer_seconds"]
             batches += row["answered_batch_seconds"]
@@ -111,6 +119,10 @@ def _seconds(group: Sequence[Row]) -> str:
     if None in times:
         return f"> {group[0]['budget_seconds']:g}" if len(times) == 1 else f"{times.count(None)} not reached"
     return f"{statistics.median(times):.1f}"
+
+
+def _share(known: float | None) -> str:
+    return "" if known is None else f"{known:.2f}"
 
 
 def _staleness(group: Sequence[Row]) -> str:

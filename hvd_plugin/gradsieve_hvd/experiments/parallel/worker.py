@@ -30,20 +30,27 @@ from .contenders import CONTENDERS, LOCAL_STEPS
 from .plan import ModesPlan, usual_settings
 from .target import seconds_to_target
 
-_STEPS_TOGETHER = 10  # from one agreement on whether time is up to the next, where ranks step together
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
-_ANSWERED, _ANSWERED_BATCHES, _HARDLY = "asp", 8, 1e-9
-"""The mode that has nobody wait, how many batches of the slowest rank show what answers take, and a learning
-rate with which nothing diverges, as nothing is learned.
-"""
+_ANSWERED, _ANSWERED_BATCHES = "asp", 8
+"""The mode that has nobody wait, and how many batches of the slowest rank show what answers take."""
+_EXCHANGED, _EXCHANGED_BATCHES = "synchronous", 4
+"""The mode in which the slowest rank waits for nothing but the exchange, and how many batches show it."""
+_HARDLY = 1e-9
+"""A learning rate with which nothing diverges, as nothing is learned."""
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt()
 _MOST = 2**31 - 1
 
 
 class _Training:
-    """One contender's training on this rank."""
+    """One contender's training on this rank.
 
-    def __init__(self, plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, seed: int) -> None:
+    together: steps from one agreement on whether time is up to the next, where ranks step together; of mode
+    "local" a round's.
+    """
+
+    def __init__(
+        self, plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, seed: int, together: int = 10
+    ) -> None:
         self._plan, self._ranks, self._task, self._name, self._seed = plan, ranks, task, name, seed
         self._contender = CONTENDERS[name]
         self._mode = self._contender.mode
@@ -51,7 +58,9 @@ class _Training:
         self._sizes: list[int] = []
         self._computing: list[float] = []
         self._stepping: list[float] = []
+        self._overtime = 0.0
         self._copies: list[tuple[float, list[Tensor]]] = [(0.0, _copy(self._model))]
+        self._together = LOCAL_STEPS if self._mode == "local" else together
 
     def run(self, rate: float, momentum: float) -> Row:
         """Train until time is up or gradients are not finite, and return the row, the same on all ranks."""
@@ -108,6 +117,7 @@ class _Training:
             last = time.perf_counter()
             self._stepping.append(last - computed)
             self._keep(last - began)
+        self._overtime = max(last - began - self._plan.budget_seconds, 0.0)
 
     def _distributed(self, plain: Optimizer) -> Any:
         own: dict[str, Any] = {"mode": self._mode, **self._contender.settings}
@@ -134,8 +144,7 @@ class _Training:
         """Whether time is up: by a rank's own clock where it steps by itself, else by rank 0's, for all."""
         if self._mode in SERVED:
             return seconds >= self._plan.budget_seconds
-        together = LOCAL_STEPS if self._mode == "local" else _STEPS_TOGETHER
-        if len(self._computing) % together:
+        if len(self._computing) % self._together:
             return False
         return bool(self._ranks.gather(seconds)[0] >= self._plan.budget_seconds)
 
@@ -159,6 +168,8 @@ class _Training:
     def _times(self) -> Row:
         """What every rank's steps took; the first brought the optimizers to speak to each other."""
         every = self._ranks.gather((self._computing[1:], self._stepping[1:]))
+        over = self._overtime if self._mode in SERVED else 0.0
+        waiting = self._ranks.gather(waiting_share(self._computing[1:], self._stepping[1:], over))
         sizes = self._ranks.gather(self._sizes)
         return {
             "steps": [len(computing) + 1 for computing, _ in every],
@@ -167,9 +178,7 @@ class _Training:
             "late_computing_seconds": [_late(computing) for computing, _ in every],
             "computing_seconds": [statistics.mean(computing or [0.0]) for computing, _ in every],
             "late_step_seconds": [_late(list(map(sum, zip(*each, strict=True)))) for each in every],
-            "waiting_share": statistics.mean(
-                sum(stepping) / max(sum(computing) + sum(stepping), 1e-9) for computing, stepping in every
-            ),
+            "waiting_share": statistics.mean(waiting),
         }
 
     def _whole(self, sizes: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
@@ -196,6 +205,17 @@ class _Training:
         }
 
 
+def waiting_share(computing: Sequence[float], stepping: Sequence[float], over: float) -> float:
+    """Return what a rank waited for, of the seconds of its steps.
+
+    over: seconds after time was up, in which it was in its last step: they do not count.
+    """
+    waiting = sum(stepping)
+    counted = sum(computing) + waiting - over
+    late = min(over, stepping[-1]) if stepping else 0.0
+    return (waiting - late) / counted if counted > 0 else 0.0
+
+
 def _late(of_steps: Sequence[float]) -> float:
     """Return the median of the second half: when shares of a batch have found their size."""
     return statistics.median(of_steps[len(of_steps) // 2 :] or [0.0])
@@ -215,6 +235,17 @@ def conditions(plan: ModesPlan, ranks: int) -> Row:
         "judge_seconds": plan.judge_seconds,
         "server_ranks": None if plan.server_ranks is None else list(plan.server_ranks),
     }
+
+
+def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: float) -> Row:
+    """Step together; return what a step takes, beside computing, the rank that waits least.
+
+    slowest_seconds: of a batch of the slowest rank.
+    """
+    brief = replace(plan, budget_seconds=_EXCHANGED_BATCHES * slowest_seconds, judge_seconds=math.inf)
+    training = _Training(brief, ranks, task, _EXCHANGED, seed=0, together=1)
+    training.run(_HARDLY, 0.0)
+    return {"exchange_seconds": min(training.answers()["answer_seconds"])}
 
 
 def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: float) -> Row:
@@ -259,12 +290,16 @@ def _copy(model: nn.Module) -> list[Tensor]:
 
 
 def _calibrate(plan: ModesPlan, ranks: Ranks, task: DealtTask) -> None:
-    """Measure what ranks compute for and, where a parameter server is trained with, what answers take; keep
-    it as a row.
+    """Measure what ranks compute for and, as far as it is trained with, what an exchange takes and what the
+    answers of a parameter server do; keep it as a row.
     """
     measured = calibrate(task, plan.batch, ranks)
-    if any(CONTENDERS[name].mode in SERVED for name, *_ in plan.trainings):
-        measured |= answers(plan, ranks, task, max(measured["computing_seconds"]))
+    slowest = max(measured["computing_seconds"])
+    modes = {CONTENDERS[name].mode for name, *_ in plan.trainings}
+    if modes & {"synchronous", "balanced"}:
+        measured |= exchange(plan, ranks, task, slowest)
+    if modes & SERVED.keys():
+        measured |= answers(plan, ranks, task, slowest)
     if ranks.rank == 0:
         plan.append(conditions(plan, ranks.size) | measured)
 

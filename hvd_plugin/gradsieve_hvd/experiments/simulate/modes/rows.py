@@ -88,7 +88,7 @@ def measure(cell: Cell) -> Measured:
     """
     task, mode = _task(cell.task), SIMULATED[cell.mode]
     answer = 0.0 if cell.mode in _COLLECTIVE else cell.answer
-    scenario = dataclasses.replace(SCENARIOS[cell.scenario], answer=answer)
+    scenario = dataclasses.replace(SCENARIOS[cell.scenario], answer=lambda _: answer)
     cluster = Cluster(scenario, cell.workers, cell.density, cell.horizon)
     settings = [cell.setting] if cell.setting else tune(task, mode, cluster, cell.tuning_seeds)
 

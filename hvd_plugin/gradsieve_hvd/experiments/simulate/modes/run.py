@@ -181,7 +181,7 @@ class Run:
                     self._held[action.rank] = self._weights.values_SN
                     self._begin(action.rank, self._delays.reply_arrival(action.rank, event.now))
                 case Continue():
-                    self._begin(action.rank, self._delays.answer_arrival(event.now))
+                    self._begin(action.rank, self._delays.answer_arrival(action.rank, event.now))
                 case WakeAt():
                     self._wake = Woke(action.time)
                     self._put(action.time, self._wake)

@@ -5,7 +5,7 @@ The unit of time is what a nominal batch takes on a nominal worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -21,20 +21,24 @@ Factor = Callable[[int, int, float, np.random.Generator], float]
 """Slowness by rank, number of workers, time, and randomness of this rank's iteration."""
 
 
+def _nothing(rank: int) -> float:  # noqa: ARG001
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A cluster.
 
     factor: slowness of computing. slow_link: time that a dense message to or from the last rank takes.
-    server_link: time that a dense message occupies the server's link, in one direction. answer: time that a
-    push and its answer take beyond that, half of it each way: to encode, apply and take over.
+    server_link: time that a dense message occupies the server's link, in one direction. answer: by rank, time
+    that a push and its answer take beyond that, half of it each way: to encode, apply and take over.
     """
 
     says: str
     factor: Factor
     slow_link: float = 0.0
     server_link: float = 0.0
-    answer: float = 0.0
+    answer: Callable[[int], float] = _nothing
 
 
 def _even(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
@@ -76,6 +80,15 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
 )
 
 
+def as_measured(batches: Sequence[float], answers: Sequence[float]) -> Scenario:
+    """Return a cluster of workers that need, by rank, so long for a batch and for a push and its answer."""
+    return Scenario(
+        "workers as they were measured",
+        lambda rank, workers, time, random: batches[rank],  # noqa: ARG005 - as all factors
+        answer=lambda rank: answers[rank],
+    )
+
+
 class Delays:
     """Draws one run's delays.
 
@@ -98,7 +111,7 @@ class Delays:
 
     def push_arrival(self, rank: int, time: float) -> float:
         """Return when a push that is ready now has arrived; calls in the order of time."""
-        sent = time + self._push_size * self._link(rank) + self._scenario.answer / 2
+        sent = time + self._push_size * self._link(rank) + self._scenario.answer(rank) / 2
         if not self._scenario.server_link:
             return sent
         self._inbound = max(self._inbound, sent) + self._push_size * self._scenario.server_link
@@ -108,11 +121,11 @@ class Delays:
         """Return when weights that are sent now have arrived; calls in the order of time."""
         if self._scenario.server_link:
             time = self._outbound = max(self._outbound, time) + self._scenario.server_link
-        return self.answer_arrival(time) + self._link(rank)
+        return self.answer_arrival(rank, time) + self._link(rank)
 
-    def answer_arrival(self, time: float) -> float:
+    def answer_arrival(self, rank: int, time: float) -> float:
         """Return when a few bytes that are sent now have arrived."""
-        return time + self._scenario.answer / 2
+        return time + self._scenario.answer(rank) / 2
 
     def _link(self, rank: int) -> float:
         return self._scenario.slow_link if rank == self._workers - 1 else 0.0

@@ -1,0 +1,79 @@
+"""The simulator says how long real ranks wait, from what calibrations measured of them."""
+
+import pytest
+
+from gradsieve_hvd.experiments.parallel.expected import expected_waiting
+from gradsieve_hvd.experiments.parallel.worker import waiting_share
+
+FAST, SLOW = 2.0, 8.0
+ALIKE = [FAST] * 7 + [SLOW]
+NOISE = 0.02  # from iterations that scatter by a twentieth
+
+
+def calibration(batches=ALIKE, answer=0.0, exchange=0.0):
+    return {
+        "mode": "alone", "ranks": 8, "computing_seconds": batches, "answered_batch_seconds": batches,
+        "answer_seconds": [answer] * 8, "exchange_seconds": exchange,
+    }  # fmt: skip
+
+
+def waiting(mode, *calibrations, seconds=400.0):
+    row = {"mode": mode, "ranks": 8, "batch": 192, "budget_seconds": seconds}
+    return expected_waiting(row, calibrations or [calibration()])
+
+
+def test_ranks_that_step_together_wait_for_the_slowest():
+    assert waiting("synchronous") == pytest.approx(7 / 8 * (1 - FAST / SLOW), abs=NOISE)
+
+
+def test_an_exchange_without_a_server_is_waiting_of_all_ranks():
+    step = SLOW + 2.0
+    computing = (7 * FAST + SLOW) / 8
+    assert waiting("synchronous", calibration(exchange=2.0)) == pytest.approx(1 - computing / step, abs=NOISE)
+
+
+def test_an_answer_is_waiting_of_who_pushes():
+    shares = [0.5 / (each + 0.5) for each in ALIKE]
+    assert waiting("asp", calibration(answer=0.5)) == pytest.approx(sum(shares) / 8, abs=NOISE)
+
+
+def test_modes_with_a_server_are_simulated_with_batches_that_were_computed_while_it_answered():
+    found = calibration() | {"answered_batch_seconds": [FAST] * 8}
+    assert waiting("ssp", found) < 0.1 < 0.5 < waiting("synchronous", found)
+
+
+def test_of_several_calibrations_the_medians_count():
+    odd = calibration([SLOW] * 8)
+    assert waiting("synchronous", calibration(), odd, calibration()) == waiting("synchronous")
+
+
+def test_extra_iterations_are_for_the_fastest_so_that_ranks_a_little_slower_wait_longer():
+    """Only whoever leads all others is given some: see `DynamicStale`."""
+    slower = calibration([1.1 * FAST] * 3 + [FAST] * 4 + [SLOW])
+    assert waiting("dssp", slower, seconds=150.0) > waiting("dssp", seconds=150.0) + 0.03
+    assert waiting("ssp", slower, seconds=150.0) == pytest.approx(waiting("ssp", seconds=150.0), abs=0.03)
+
+
+@pytest.mark.parametrize("mode", ["local", "auto"])
+def test_of_a_mode_without_a_policy_nothing_is_expected(mode):
+    assert waiting(mode) is None
+
+
+@pytest.mark.parametrize(("mode", "unknown"), [("balanced", "exchange_seconds"), ("asp", "answer_seconds")])
+def test_without_what_is_to_be_measured_nothing_is_expected(mode, unknown):
+    found = calibration()
+    del found[unknown]
+    assert waiting(mode, found) is None
+
+
+@pytest.mark.parametrize(
+    ("computing", "stepping", "over", "share"),
+    [
+        pytest.param([3.0, 3.0], [1.0, 1.0], 0.0, 0.25, id="of all seconds"),
+        pytest.param([3.0, 3.0], [1.0, 5.0], 4.0, 0.25, id="the last wait ends when time is up"),
+        pytest.param([3.0, 6.0], [1.0, 1.0], 4.0, 1 / 7, id="as does the last batch"),
+        pytest.param([], [], 1.0, 0.0, id="no step but the first"),
+    ],
+)
+def test_of_a_last_step_what_comes_after_the_end_does_not_count(computing, stepping, over, share):
+    assert waiting_share(computing, stepping, over) == pytest.approx(share)
