@@ -31,8 +31,10 @@ from .plan import ModesPlan, usual_settings
 from .target import seconds_to_target
 
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
-_ANSWERED, _ANSWERED_BATCHES = "asp", 8
-"""The mode that has nobody wait, and how many batches of the slowest rank show what answers take."""
+_ANSWERED, _ANSWERED_BATCHES = "asp", 16
+"""The mode that has nobody wait, and how many batches of the slowest rank show what answers take: some take
+ten times as long as others.
+"""
 _EXCHANGED, _EXCHANGED_BATCHES = "synchronous", 4
 """The mode in which the slowest rank waits for nothing but the exchange, and how many batches show it."""
 _HARDLY = 1e-9
