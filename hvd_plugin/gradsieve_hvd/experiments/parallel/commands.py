@@ -23,7 +23,7 @@ from .plan import ModesPlan, Training, usual_settings
 from .tables import calibrations, modes_table
 
 Setting = dict[str, float]
-_PLAIN_WIDTH = 150  # of a log file
+_PLAIN_WIDTH = 170  # of a log file
 
 
 @click.command("modes")
