@@ -3,7 +3,7 @@
 import pytest
 
 from gradsieve_hvd.experiments.parallel.expected import expected_waiting
-from gradsieve_hvd.experiments.parallel.worker import waiting_share
+from gradsieve_hvd.experiments.parallel.training import waiting_share
 
 FAST, SLOW = 2.0, 8.0
 ALIKE = [FAST] * 7 + [SLOW]

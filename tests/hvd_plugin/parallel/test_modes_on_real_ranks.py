@@ -99,7 +99,7 @@ def test_what_ranks_wait_is_shown_beside_what_the_simulator_expects_of_these(mea
         expected = expected_waiting(row, calibrations)
         shown = "" if expected is None else f"{expected:.2f}"
         line = next(line for line in said.splitlines() if line.split()[:1] == [row["mode"]])
-        assert f" {row['waiting_share']:.2f}  {shown:>9}  " in line
+        assert f" {row['waiting_share']:.2f}   {shown:>9}  " in line
         assert (expected is None) == (row["mode"] == "local")
 
 

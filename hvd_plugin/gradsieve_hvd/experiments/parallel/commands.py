@@ -19,7 +19,7 @@ from gradsieve_hvd.launcher.stragglers import parse_straggler
 
 from . import worker
 from .contenders import CONTENDERS
-from .plan import ModesPlan, Training, usual_settings
+from .plan import ModesPlan, Training, conditions, usual_settings
 from .tables import calibrations, modes_table
 
 Setting = dict[str, float]
@@ -89,7 +89,7 @@ def bench_modes(
         slow=tuple(map(str, stragglers)), batch=batch or trained.batch, trainings=(), until=until,
         budget_seconds=seconds, judge_seconds=judge_seconds, server_ranks=_ranks(server_ranks, ranks),
     )  # fmt: skip
-    where = worker.conditions(plan, ranks)
+    where = conditions(plan, ranks)
     missing = missing_trainings(
         _known(modes),
         range(first_seed, first_seed + seeds),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from gradsieve_hvd.experiments.peers.plan import Plan
+from gradsieve_hvd.experiments.peers.plan import Plan, Row
 from gradsieve_hvd.experiments.tasks import DealtTask
 
 Training = tuple[str, int, float, float]
@@ -30,6 +30,22 @@ class ModesPlan(Plan):
     budget_seconds: float
     judge_seconds: float
     server_ranks: tuple[int, ...] | None
+
+
+def conditions(plan: ModesPlan, ranks: int) -> Row:
+    """Return what all rows of a table have in common."""
+    return {
+        "task": plan.task,
+        "ranks": ranks,
+        "link": plan.link,
+        "slow": list(plan.slow),
+        "density": plan.density,
+        "batch": plan.batch,
+        "until": plan.until,
+        "budget_seconds": plan.budget_seconds,
+        "judge_seconds": plan.judge_seconds,
+        "server_ranks": None if plan.server_ranks is None else list(plan.server_ranks),
+    }
 
 
 def usual_settings(task: DealtTask) -> tuple[float, float]:
