@@ -25,7 +25,7 @@ from .plan import ModesPlan, conditions
 from .target import seconds_to_target
 
 
-class Training:
+class RankTraining:
     """One contender's training on this rank.
 
     together: steps from one agreement on whether time is up to the next, where ranks step together; of mode

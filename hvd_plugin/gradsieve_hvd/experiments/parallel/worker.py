@@ -16,7 +16,7 @@ from gradsieve_hvd.optimizer.served import SERVED
 from .calibration import calibrate
 from .contenders import CONTENDERS
 from .plan import ModesPlan, conditions, usual_settings
-from .training import Training
+from .training import RankTraining
 
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
 _ANSWERED, _ANSWERED_BATCHES = "asp", 16
@@ -37,7 +37,7 @@ def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: fl
     slowest_seconds: of a batch of the slowest rank.
     """
     brief = replace(plan, budget_seconds=_EXCHANGED_BATCHES * slowest_seconds, judge_seconds=math.inf)
-    training = Training(brief, ranks, task, _EXCHANGED, seed=0, together=1)
+    training = RankTraining(brief, ranks, task, _EXCHANGED, seed=0, together=1)
     training.run(_HARDLY, 0.0)
     return {"exchange_seconds": min(training.answers()["answer_seconds"])}
 
@@ -49,7 +49,7 @@ def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: flo
     slowest_seconds: of a batch of the slowest rank.
     """
     brief = replace(plan, budget_seconds=_ANSWERED_BATCHES * slowest_seconds, judge_seconds=math.inf)
-    training = Training(brief, ranks, task, _ANSWERED, seed=0)
+    training = RankTraining(brief, ranks, task, _ANSWERED, seed=0)
     training.run(_HARDLY, 0.0)
     return training.answers()
 
@@ -87,10 +87,10 @@ def main() -> None:
     ranks = Ranks()
     task = TASKS[plan.task]()
     warm_up = replace(plan, budget_seconds=_WARM_UP_SECONDS)
-    Training(warm_up, ranks, task, "synchronous", seed=0).run(*usual_settings(task))
+    RankTraining(warm_up, ranks, task, "synchronous", seed=0).run(*usual_settings(task))
     _calibrate(plan, ranks, task)
     for name, seed, rate, momentum in plan.trainings:
-        row = Training(plan, ranks, task, name, seed).run(rate, momentum)
+        row = RankTraining(plan, ranks, task, name, seed).run(rate, momentum)
         if ranks.rank == 0:
             plan.append(row)
             reached = row["seconds_to_target"]
