@@ -102,9 +102,9 @@ class WatchedJob:
         yield "settled", self._is_settled
 
     def suspend(self) -> Steps:
-        """Suspend it, and go on with it."""
+        """Suspend it, and go on with it; one that has ended by itself keeps what pods its policy says."""
         self._patch({"suspend": True})
-        yield "suspended", lambda: self.says("Suspended") and not self.pods()
+        yield "suspended, or ended", self._is_suspended
         self._patch({"suspend": False})
         yield from self.settle()
 
@@ -167,10 +167,21 @@ class WatchedJob:
         """Whether a condition of it is true."""
         return self.body is not None and condition(self.body, kind) == "True"
 
-    def _is_settled(self) -> bool:
+    def _observed(self) -> Body | None:
+        """Return it as it was last seen, if the operator had seen what was last changed."""
         job = self.body
         observed = ((job or {}).get("status") or {}).get("observedGeneration")
-        if job is None or job["metadata"]["generation"] != observed:
+        return None if job is None or job["metadata"]["generation"] != observed else job
+
+    def _is_suspended(self) -> bool:
+        job = self._observed()
+        if job is None:
+            return False
+        return bool(finished(job)) or (self.says("Suspended") and not self.pods())
+
+    def _is_settled(self) -> bool:
+        job = self._observed()
+        if job is None:
             return False
         pods = self.living()
         runs = [pod for pod in pods if bound(pod) and pod["status"]["phase"] == "Running"]

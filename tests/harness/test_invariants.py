@@ -203,6 +203,16 @@ LASTING = [
     pytest.param(
         "status_is_true",
         30,
+        [
+            worked(0, status=0),
+            job(Complete="True", Suspended="True", spec={"suspend": True}),
+            *OVER,
+        ],
+        id="what has ended is said to be suspended",
+    ),
+    pytest.param(
+        "status_is_true",
+        30,
         [changed(job(Admitted=""), ready=0), pod(gone=True), pod(host="coordinator", gone=True)],
         id="a job is forgotten",
     ),

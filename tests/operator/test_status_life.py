@@ -177,6 +177,18 @@ def test_all_that_suspending_ends_is_said_at_once():
     assert {kind: later[kind] for kind in reasons} == reasons
 
 
+@pytest.mark.parametrize("left", ["None", "Running", "All"])
+def test_a_job_that_has_ended_is_never_called_suspended(left):
+    job = Watched(jobs.group("a", 2), runPolicy={"cleanPodPolicy": left})
+    job.until(lambda job: job.holds("Complete"))
+    job.it.body["spec"]["suspend"] = True
+    for _ in range(40):
+        job.step()
+        said = job.condition("Suspended")
+        assert (said["status"], said["reason"]) == ("False", "Ended")
+        assert job.holds("Complete")
+
+
 def test_the_time_of_a_transition_is_that_of_the_status_not_of_the_message():
     job = Watched(jobs.group("a", 2)).until(lambda job: job.holds("Running"))
     since = job.condition("Running")["lastTransitionTime"]

@@ -180,6 +180,7 @@ def _untruths(uid: str, job: Body, record: Record) -> dict[str, str]:
         and not (ended or suspended)
         and "its program has ended well, and it says nothing of that",
         "pods": bool(ended) and bool(pods) and not kept and f"is {ended} and has {len(pods)} living pods",
+        "suspended": bool(ended) and said["Suspended"] == "True" and f"is {ended}, and suspended as well",
         "code": bool(ended)
         and status.get("exitCode") not in {None, *record.statuses[uid]}
         and f"ended with {record.statuses[uid]} and says {status.get('exitCode')}",

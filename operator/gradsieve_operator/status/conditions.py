@@ -64,7 +64,7 @@ def conditions(observed: ObservedState, decision: Decision, previous: Mapping[st
     known = {condition["type"]: condition for condition in previous.get("conditions") or ()}
     admitted = _admitted(observed, decision, known)
     return [
-        _suspended(observed),
+        _suspended(observed, decision),
         admitted,
         _rendezvous(observed, decision, known),
         _running(observed, decision, admitted, known),
@@ -139,9 +139,11 @@ def _reconciled(known: Mapping[str, Any]) -> list[Condition]:
     return [Condition(RECONCILE_ERROR, "False", "Reconciled", "the operator works on the job again")]
 
 
-def _suspended(observed: ObservedState) -> Condition:
+def _suspended(observed: ObservedState, decision: Decision) -> Condition:
     if not observed.job.suspend:
         return Condition("Suspended", "False", "NotSuspended", "spec.suspend is false")
+    if decision.progress.finished is not None:
+        return Condition("Suspended", "False", "Ended", _OVER)
     left = sum(pod.occupies for pod in observed.pods)
     if left:
         return Condition("Suspended", "False", "Suspending", f"{left} pods are still there")

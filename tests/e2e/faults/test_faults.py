@@ -162,6 +162,17 @@ def test_a_copy_of_a_pod_that_trains_is_never_let_in_and_goes(cluster, replicas,
     assert restarts(training) == 0
 
 
+def test_a_job_that_has_ended_stays_as_it_is_whether_or_not_it_is_suspended_then(replicas, job):
+    job.live(job.begin(1))
+    job.live(job.settle())
+    job.live(job.end())
+    job.wait("workers gone", lambda: len(job.pods()) == 1, 60)
+    before = [pod["metadata"]["uid"] for pod in job.pods()]
+    job.live(job.suspend(), 60)
+    assert job.says("Complete")
+    assert [pod["metadata"]["uid"] for pod in job.pods()] == before
+
+
 def test_pods_run_on_while_kubelets_restart_and_a_node_registers_again(cluster, replicas, onlooker, job):
     job.live(job.begin(2, failures=0, scheduling={"placement": "Spread"}))
     job.live(job.settle())
