@@ -161,9 +161,10 @@ class DecisionMaker:
                     self.discarded += 1
                 case Reply(rank, share):
                     fresh.append(rank)
-                    answers.append(([rank], self._answer(self.version, share)))
+                    answers.append(([rank], self._answer(self.version, share, held=self._held(rank, event))))
                 case Continue(rank):
-                    answers.append(([rank], self._answer(None, self._table.nodes[rank].share)))
+                    share, held = self._table.nodes[rank].share, self._held(rank, event)
+                    answers.append(([rank], self._answer(None, share, held=held)))
                 case WakeAt(time):
                     self.wake_at = time
         if (now := [node.share for node in self._table.nodes]) != shares:
@@ -183,7 +184,17 @@ class DecisionMaker:
         places = self._ledger.deal(rank, asked.iteration, asked.turn, asked.epoch, asked.data, speeds)
         return Dealt(iteration=asked.iteration, places=places)
 
-    def _answer(self, version: int | None, share: float, epochs: Sequence[tuple[int, Pairs]] = ()) -> Answer:
+    def _held(self, rank: int, event: Event) -> float:
+        return event.now - self._table.nodes[rank].push_time
+
+    def _answer(
+        self,
+        version: int | None,
+        share: float,
+        epochs: Sequence[tuple[int, Pairs]] = (),
+        *,
+        held: float = 0.0,
+    ) -> Answer:
         missed = sum(releases * gradients for releases, gradients in self.missed.items())
         staleness = missed / max(self.missed.total(), 1)
         return Answer(
@@ -193,6 +204,7 @@ class DecisionMaker:
             staleness=staleness,
             leave=self.ends,
             epochs=list(epochs),
+            held_seconds=held,
         )
 
     def _ending(self) -> Outgoing:

@@ -84,7 +84,7 @@ class Answer(Letter):
     share: size in nominal batches of what it is dealt from now on. samples: behind this version, of all
     ranks. staleness: releases that an applied gradient had missed, the mean of all so far. leave: whether the
     worker is to leave now, as all others are. epochs: what of them this version has used, to one that has
-    asked for weights.
+    asked for weights. held_seconds: from the push to the decision that the worker may go on.
     """
 
     version: int | None
@@ -93,6 +93,7 @@ class Answer(Letter):
     staleness: float
     leave: bool = False
     epochs: list[tuple[int, Pairs]] = field(default_factory=list)
+    held_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,14 +55,14 @@ class Worker:
         timeout: how long nothing may be heard while this worker waits, in seconds.
 
     version: of the weights that it has. samples_seen: behind the newest version that it was told of, of all
-    ranks. pushes: so far. share, staleness, leave, epochs: see `Answer`.
+    ranks. pushes: so far. share, staleness, leave, epochs, held_seconds: see `Answer`.
     """
 
     def __init__(self, server: ServerThread, partition: Partition, timeout: float) -> None:
         self._server, self._partition, self._timeout = server, partition, timeout
         self._arrived: defaultdict[int, dict[int, Weights]] = defaultdict(dict)
         self.version, self.share, self.samples_seen, self.pushes = 0, 1.0, 0, 0
-        self.staleness, self.leave = 0.0, False
+        self.staleness, self.leave, self.held_seconds = 0.0, False, 0.0
         self.epochs: list[tuple[int, Pairs]] = []
         weakref.finalize(self, server.leave_soon).atexit = False  # at exit the server's own hook knows more
 
@@ -114,11 +114,11 @@ class Worker:
             GradsieveError: see `push`.
         """
         self.raise_if_failed()
-        version, share = self.version, self.share
+        version, share, held = self.version, self.share, self.held_seconds
         self._server.post(AskWeights(with_state=with_state), [0])
         fresh = self._answered()
         assert fresh is not None
-        self.version, self.share = version, share
+        self.version, self.share, self.held_seconds = version, share, held
         return fresh
 
     def ask_batch(self, iteration: int, turn: int, epoch: int, data: dict[str, Any]) -> None:
@@ -171,7 +171,7 @@ class Worker:
 
     def _answered(self) -> Fresh | None:
         answer = self._expect(Answer)
-        self.share, self.samples_seen = answer.share, answer.samples
+        self.share, self.samples_seen, self.held_seconds = answer.share, answer.samples, answer.held_seconds
         self.staleness, self.leave, self.epochs = answer.staleness, answer.leave, answer.epochs
         return None if answer.version is None else self._weights(answer.version)
 

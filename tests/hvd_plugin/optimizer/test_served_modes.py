@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,21 @@ def test_no_gradient_is_lost(mode: str) -> None:
     became = sum(each.applied + each.gated + each.damped + each.discarded for each in ledgers)
     # DASP's weights, such as 0.8, round.
     assert became == (pytest.approx(arrived, rel=1e-6, abs=1e-3) if mode == "dasp" else arrived)
+
+
+def test_what_a_rank_waits_for_others_is_told_apart_from_what_an_answer_takes() -> None:
+    late_seconds = 0.2
+
+    def train(rank: ThreadRank) -> Any:
+        for number in range(STEPS):
+            if rank.rank == 1:
+                time.sleep(late_seconds)
+            step(rank, number)
+        return rank.optimizer.stats()
+
+    punctual, late = on_thread_ranks(2, train, mode="bsp", exchange="dense")
+    assert (STEPS - 1) * late_seconds < punctual.held_seconds < punctual.waiting_seconds
+    assert late.held_seconds < punctual.held_seconds - (STEPS - 2) * late_seconds
 
 
 def test_the_learning_rate_follows_rank_0() -> None:

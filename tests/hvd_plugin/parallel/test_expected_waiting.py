@@ -10,11 +10,18 @@ ALIKE = [FAST] * 7 + [SLOW]
 NOISE = 0.02  # from iterations that scatter by a twentieth
 
 
+ANSWERED = ["asp", "ssp", "dssp", "dasp-equal"]
+
+
 def calibration(batches=ALIKE, answer=0.0, exchange=0.0):
     return {
-        "mode": "alone", "ranks": 8, "computing_seconds": batches, "answered_batch_seconds": batches,
-        "answer_seconds": [answer] * 8, "exchange_seconds": exchange,
+        "mode": "alone", "ranks": 8, "computing_seconds": batches, "exchange_seconds": exchange,
+        "answers": {mode: answered(batches, answer) for mode in ANSWERED},
     }  # fmt: skip
+
+
+def answered(batches, answer):
+    return {"batch_seconds": batches, "seconds": [answer] * 8}
 
 
 def waiting(mode, *calibrations, seconds=400.0):
@@ -38,8 +45,16 @@ def test_an_answer_is_waiting_of_who_pushes():
 
 
 def test_modes_with_a_server_are_simulated_with_batches_that_were_computed_while_it_answered():
-    found = calibration() | {"answered_batch_seconds": [FAST] * 8}
+    found = calibration() | {"answers": {"ssp": answered([FAST] * 8, 0.0)}}
     assert waiting("ssp", found) < 0.1 < 0.5 < waiting("synchronous", found)
+
+
+@pytest.mark.parametrize("mode", ["dasp", "dasp-equal"])
+def test_an_answer_is_expected_to_take_what_it_took_in_the_same_mode(mode):
+    """Where a version is made of many pushes, another time than where one is made of each."""
+    found = calibration() | {"answers": {"asp": answered(ALIKE, 2.0), "dasp-equal": answered(ALIKE, 0.2)}}
+    assert waiting(mode, found) == waiting(mode, calibration(answer=0.2))
+    assert waiting("asp", found) == waiting("asp", calibration(answer=2.0))
 
 
 def test_of_several_calibrations_the_medians_count():
@@ -59,7 +74,7 @@ def test_of_a_mode_without_a_policy_nothing_is_expected(mode):
     assert waiting(mode) is None
 
 
-@pytest.mark.parametrize(("mode", "unknown"), [("balanced", "exchange_seconds"), ("asp", "answer_seconds")])
+@pytest.mark.parametrize(("mode", "unknown"), [("balanced", "exchange_seconds"), ("asp", "answers")])
 def test_without_what_is_to_be_measured_nothing_is_expected(mode, unknown):
     found = calibration()
     del found[unknown]

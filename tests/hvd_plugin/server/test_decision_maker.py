@@ -51,6 +51,23 @@ def test_a_release_is_ordered_before_the_weights_that_come_of_it_are_sent():
     }
 
 
+def test_an_answer_says_for_how_long_the_mode_had_a_worker_wait_for_others():
+    maker = DecisionMaker(MODES["synchronous"], 2, now=0.0, shards=[0, 1])
+    maker.hear(0, push(0), 1.0)
+    held = {rank: each.held_seconds for rank, each in answers(maker.hear(1, push(1), 1.75)).items()}
+    assert held == {0: 0.75, 1: 0.0}
+    asked = answers(maker.hear(0, AskWeights(), 2.0))
+    assert asked[0].held_seconds == 0.0
+
+
+def test_nobody_is_held_who_is_let_compute_another_batch():
+    maker = DecisionMaker(MODES["dasp"], 3, now=0.0, shards=[0, 1])
+    for rank, seconds in enumerate((1.0, 4.0, 4.0)):
+        maker.hear(rank, push(rank), seconds)
+    (another,) = answers(maker.hear(0, push(3, version=1), 5.0)).values()
+    assert (another.version, another.held_seconds) == (None, 0.0)
+
+
 def test_hyperparameters_are_those_of_rank_0s_last_push():
     maker = DecisionMaker(MODES["asp"], 2, now=0.0, shards=[0, 1])
     maker.hear(0, push(0, hyperparameters=RATES), 1.0)

@@ -11,17 +11,17 @@ from gradsieve_hvd.experiments.simulate.modes.waiting import waiting_share
 from gradsieve_hvd.optimizer.served import SERVED
 from gradsieve_hvd.server.modes import MODES, policy
 
-from .contenders import CONTENDERS
+from .contenders import ANSWERS_AS, CONTENDERS
 
 
 def expected_waiting(training: Row, calibrations: Sequence[Row]) -> float | None:
     """Return the waiting share of a training as the simulator plays it for as long, on workers as its ranks
     were when they were calibrated; None of a mode that has no policy, or if nothing was measured for it.
 
-    1. Batches: by rank, with a parameter server while pushes are answered, else while nothing is exchanged;
-       the unit of time is their median.
-    2. What is added to each: by rank, a push and its answer; without a server an exchange that nobody waits
-       in, the same for all.
+    1. Batches: by rank, with a parameter server while pushes are answered in that mode, else while nothing
+       is exchanged; the unit of time is their median.
+    2. What is added to each: by rank, a push and its answer in that mode; without a server an exchange that
+       nobody waits in, the same for all.
     3. Of several calibrations the medians.
 
     Args:
@@ -32,9 +32,10 @@ def expected_waiting(training: Row, calibrations: Sequence[Row]) -> float | None
     if contender.mode not in MODES:
         return None
     if contender.mode in SERVED:
-        known = [row for row in calibrations if "answer_seconds" in row]
-        batches = [row["answered_batch_seconds"] for row in known]
-        exchanges = [row["answer_seconds"] for row in known]
+        shown = ANSWERS_AS[contender.mode]
+        known = [row for row in calibrations if shown in row.get("answers", {})]  # older rows have none
+        batches = [row["answers"][shown]["batch_seconds"] for row in known]
+        exchanges = [row["answers"][shown]["seconds"] for row in known]
     else:
         known = [row for row in calibrations if "exchange_seconds" in row]
         batches = [row["computing_seconds"] for row in known]

@@ -75,14 +75,14 @@ def modes_table(rows: Sequence[Row]) -> Table:
 def calibrations(rows: Sequence[Row]) -> Iterator[str]:
     """Say what each calibration measured: what a rank's step takes while all compute, and while the others
     wait; what all would take for as many samples, if each had its part by speed and nothing but computing
-    took time; what an exchange of all takes where nobody waits for others, and what a push to a parameter
-    server and its answer do.
+    took time; what an exchange of all takes where nobody waits for others, and by mode what a push to a
+    parameter server and its answer do.
 
-    The simulation knows one such time for all ranks, in batches: the median of all calibrations, as a slow
+    The simulation is told one such time for all ranks, in batches: the median of all calibrations, as a slow
     rank encodes several times as long, by the median of the batches in between.
     """
-    answers: list[float] = []
-    batches: list[float] = []
+    answers: dict[str, list[float]] = {}
+    batches: dict[str, list[float]] = {}
     for row in rows:
         together = _milliseconds(row["computing_seconds"])
         by_turns = _milliseconds(row["computing_seconds_by_turns"])
@@ -93,13 +93,13 @@ def calibrations(rows: Sequence[Row]) -> Iterator[str]:
         )
         if "exchange_seconds" in row:
             yield f"An exchange of all: {row['exchange_seconds'] * _MILLI:.0f} ms."
-        if "answered_batch_seconds" in row:  # else no server, or of an earlier version
-            answers += row["answer_seconds"]
-            batches += row["answered_batch_seconds"]
-            yield f"A push and its answer, ms by rank: {_milliseconds(row['answer_seconds'])}."
-    if answers:
-        share = statistics.median(answers) / statistics.median(batches)
-        yield f"To simulate with such answers: gradsieve simulate modes --answer {share:.2f}"
+        for mode, measured in row.get("answers", {}).items():  # an earlier version's has none
+            answers[mode] = answers.get(mode, []) + measured["seconds"]
+            batches[mode] = batches.get(mode, []) + measured["batch_seconds"]
+            yield f"A push and its answer in {mode}, ms by rank: {_milliseconds(measured['seconds'])}."
+    for mode, seconds in answers.items():
+        share = statistics.median(seconds) / statistics.median(batches[mode])
+        yield f"To simulate {mode} with such answers: gradsieve simulate modes --answer {share:.2f}"
 
 
 def mean_staleness(histogram: Sequence[Sequence[int]]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,7 @@ class RankTraining:
         self._sizes: list[int] = []
         self._computing: list[float] = []
         self._stepping: list[float] = []
+        self._held: list[float] = []  # of stepping, what the mode had this rank wait for others
         self._overtime = 0.0
         self._copies: list[tuple[float, list[Tensor]]] = [(0.0, _copy(self._model))]
         self._together = LOCAL_STEPS if self._mode == "local" else together
@@ -81,16 +83,16 @@ class RankTraining:
         }
 
     def answers(self) -> Row:
-        """What a step took beside computing, and what computing took meanwhile: means, by rank."""
+        """What a step took beside computing and being held, and computing meanwhile: means, by rank."""
+        answers = list(map(operator.sub, self._stepping, self._held))
         return {
-            "answer_seconds": self._ranks.gather(statistics.mean(self._stepping[1:] or self._stepping)),
-            "answered_batch_seconds": self._ranks.gather(
-                statistics.mean(self._computing[1:] or self._computing)
-            ),
+            "seconds": self._ranks.gather(statistics.mean(answers[1:] or answers)),
+            "batch_seconds": self._ranks.gather(statistics.mean(self._computing[1:] or self._computing)),
         }
 
     def _train(self, optimizer: Any) -> None:
         losses = self._losses(optimizer)
+        held = 0.0
         began = last = time.perf_counter()
         while not self._is_over(last - began):
             optimizer.zero_grad()
@@ -100,6 +102,8 @@ class RankTraining:
             self._computing.append(computed - last)
             last = time.perf_counter()
             self._stepping.append(last - computed)
+            self._held.append(optimizer.stats().held_seconds - held if self._mode in SERVED else 0.0)
+            held += self._held[-1]
             self._keep(last - began)
         self._overtime = max(last - began - self._plan.budget_seconds, 0.0)
 

@@ -14,15 +14,13 @@ from gradsieve_hvd.experiments.tasks import TASKS, DealtTask
 from gradsieve_hvd.optimizer.served import SERVED
 
 from .calibration import calibrate
-from .contenders import CONTENDERS
+from .contenders import ANSWERS_AS, CONTENDERS
 from .plan import ModesPlan, conditions, usual_settings
 from .training import RankTraining
 
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
-_ANSWERED, _ANSWERED_BATCHES = "asp", 16
-"""The mode that has nobody wait, and how many batches of the slowest rank show what answers take: some take
-ten times as long as others.
-"""
+_ANSWERED_BATCHES = 16
+"""How many batches of the slowest rank show what answers take: some take ten times as long as others."""
 _EXCHANGED, _EXCHANGED_BATCHES = "synchronous", 4
 """The mode in which the slowest rank waits for nothing but the exchange, and how many batches show it."""
 _HARDLY = 1e-9
@@ -39,17 +37,17 @@ def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: fl
     brief = replace(plan, budget_seconds=_EXCHANGED_BATCHES * slowest_seconds, judge_seconds=math.inf)
     training = RankTraining(brief, ranks, task, _EXCHANGED, seed=0, together=1)
     training.run(_HARDLY, 0.0)
-    return {"exchange_seconds": min(training.answers()["answer_seconds"])}
+    return {"exchange_seconds": min(training.answers()["seconds"])}
 
 
-def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: float) -> Row:
-    """Push to a parameter server that has nobody wait; return what a push and its answer take, and batches
-    in between, by rank.
+def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, slowest_seconds: float) -> Row:
+    """Push to a parameter server in a contender's mode; return what a push and its answer take without what
+    the mode had a rank wait for others, and batches in between, by rank.
 
     slowest_seconds: of a batch of the slowest rank.
     """
     brief = replace(plan, budget_seconds=_ANSWERED_BATCHES * slowest_seconds, judge_seconds=math.inf)
-    training = RankTraining(brief, ranks, task, _ANSWERED, seed=0)
+    training = RankTraining(brief, ranks, task, name, seed=0)
     training.run(_HARDLY, 0.0)
     return training.answers()
 
@@ -74,8 +72,10 @@ def _calibrate(plan: ModesPlan, ranks: Ranks, task: DealtTask) -> None:
     modes = {CONTENDERS[name].mode for name, *_ in plan.trainings}
     if modes & {"synchronous", "balanced"}:
         measured |= exchange(plan, ranks, task, slowest)
-    if modes & SERVED.keys():
-        measured |= answers(plan, ranks, task, slowest)
+    measured["answers"] = {
+        name: answers(plan, ranks, task, name, slowest)
+        for name in dict.fromkeys(ANSWERS_AS[mode] for mode in sorted(modes & SERVED.keys()))
+    }
     if ranks.rank == 0:
         plan.append(conditions(plan, ranks.size) | measured)
 

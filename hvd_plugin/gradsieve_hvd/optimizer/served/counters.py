@@ -18,8 +18,9 @@ class ServedCounters:
     steps: calls of ``step()``. kept: those that brought no new weights. pushed_bytes: payloads of gradients.
     reply_bytes: weights that came back.
     computing_seconds: between steps, with selecting and encoding. waiting_seconds: in ``step()``, from the
-    push to the answer. staleness: releases that an applied gradient had missed, the mean over all ranks' so
-    far. share: of the batches that this rank is dealt from now on, in those of ``batch_size``.
+    push to the answer. held_seconds: of these, those in which the mode had it wait for others; the rest is
+    what pushes and answers took. staleness: releases that an applied gradient had missed, the mean over all
+    ranks' so far. share: of the batches that this rank is dealt from now on, in those of ``batch_size``.
     """
 
     steps: int = 0
@@ -28,6 +29,7 @@ class ServedCounters:
     reply_bytes: int = 0
     computing_seconds: float = 0.0
     waiting_seconds: float = 0.0
+    held_seconds: float = 0.0
     staleness: float = 0.0
     share: float = 1.0
 

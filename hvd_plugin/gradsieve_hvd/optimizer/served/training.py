@@ -225,6 +225,7 @@ class ServedTraining:
         self.batches.used()
         self._began = time.monotonic()
         self.counters.count(payloads, fresh, seconds + encoding, self._began - pushed)
+        self.counters.held_seconds += worker.held_seconds
         self.counters.staleness, self.counters.share = worker.staleness, worker.share
 
     def finish(self, groups: torch.optim.Optimizer) -> None:
