@@ -134,7 +134,7 @@ def test_an_answer_takes_its_time_half_of_it_each_way():
 
 
 def test_workers_that_were_measured_have_answers_of_their_own():
-    delays = Delays(as_measured([1.0, 4.0], [0.2, 0.8]), 2, seed=0, density=1.0)
+    delays = Delays(as_measured([1.0, 4.0], [0.2, 0.8], scatter=0.05), 2, seed=0, density=1.0)
     assert [delays.push_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
     assert [delays.reply_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
     assert [delays.answer_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])

@@ -1,27 +1,30 @@
 """The simulator says how long real ranks wait, from what calibrations measured of them."""
 
+import math
+from statistics import NormalDist
+
 import pytest
 
 from gradsieve_hvd.experiments.parallel.expected import expected_waiting
-from gradsieve_hvd.experiments.parallel.training import waiting_share
+from gradsieve_hvd.experiments.parallel.training import scatter, waiting_share
 
 FAST, SLOW = 2.0, 8.0
 ALIKE = [FAST] * 7 + [SLOW]
 NOISE = 0.02  # from iterations that scatter by a twentieth
-
+NORMAL = NormalDist(0.0, 0.1).samples(500, seed=0)
 
 ANSWERED = ["asp", "ssp", "dssp", "dasp-equal"]
 
 
-def calibration(batches=ALIKE, answer=0.0, exchange=0.0):
+def calibration(batches=ALIKE, answer=0.0, exchange=0.0, scatter=0.05):
     return {
         "mode": "alone", "ranks": 8, "computing_seconds": batches, "exchange_seconds": exchange,
-        "answers": {mode: answered(batches, answer) for mode in ANSWERED},
+        "batch_scatter": scatter, "answers": {mode: answered(batches, answer, scatter) for mode in ANSWERED},
     }  # fmt: skip
 
 
-def answered(batches, answer):
-    return {"batch_seconds": batches, "seconds": [answer] * 8}
+def answered(batches, answer, scatter=0.05):
+    return {"batch_seconds": batches, "seconds": [answer] * 8, "batch_scatter": scatter}
 
 
 def waiting(mode, *calibrations, seconds=400.0):
@@ -57,6 +60,26 @@ def test_an_answer_is_expected_to_take_what_it_took_in_the_same_mode(mode):
     assert waiting("asp", found) == waiting("asp", calibration(answer=2.0))
 
 
+@pytest.mark.parametrize("mode", ["balanced", "dasp"])
+def test_the_more_batches_scatter_the_longer_ranks_wait_for_the_slowest_of_a_step(mode):
+    steady, usual, unsteady = (waiting(mode, calibration(scatter=each)) for each in (0.0, 0.05, 0.15))
+    assert steady < usual < unsteady - 0.05
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        pytest.param([[2.0, 2.0, 2.0], [8.0, 8.0]], 0.0, id="none, however uneven ranks are"),
+        pytest.param(
+            [[2.0 * math.e**each for each in NORMAL] + [60.0] * 5], 0.1, id="a tenth, but for a few"
+        ),
+        pytest.param([[2.0]], 0.0, id="unknown"),
+    ],
+)
+def test_batches_scatter_about_the_median_of_their_rank(batches, expected):
+    assert scatter(batches) == pytest.approx(expected, rel=0.05)
+
+
 def test_of_several_calibrations_the_medians_count():
     odd = calibration([SLOW] * 8)
     assert waiting("synchronous", calibration(), odd, calibration()) == waiting("synchronous")
@@ -74,7 +97,7 @@ def test_of_a_mode_without_a_policy_nothing_is_expected(mode):
     assert waiting(mode) is None
 
 
-@pytest.mark.parametrize(("mode", "unknown"), [("balanced", "exchange_seconds"), ("asp", "answers")])
+@pytest.mark.parametrize(("mode", "unknown"), [("balanced", "batch_scatter"), ("asp", "answers")])
 def test_without_what_is_to_be_measured_nothing_is_expected(mode, unknown):
     found = calibration()
     del found[unknown]

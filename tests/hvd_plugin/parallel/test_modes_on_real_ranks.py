@@ -82,9 +82,11 @@ def test_what_an_answer_takes_is_measured_for_the_simulation_before_and_after_al
             assert min(answers) > 0
             assert 0 < min(batches) < max(batches)  # one rank is slow
             milliseconds = ", ".join(f"{each * 1e3:.0f}" for each in answers)
-            assert f"A push and its answer in {mode}, ms by rank: {milliseconds}." in said
+            assert f"A push and its answer in {mode}, ms by rank: {milliseconds}; batches in " in said
+            assert measured_in["batch_scatter"] > 0
         assert row["exchange_seconds"] > 0
-        assert f"An exchange of all: {row['exchange_seconds'] * 1e3:.0f} ms." in said
+        assert f"An exchange of all: {row['exchange_seconds'] * 1e3:.0f} ms; batches in " in said
+        assert f"scatter by {100 * row['batch_scatter']:.0f} %." in said
     for mode in ANSWERED:
         answers, batches = (
             [each for row in calibrations for each in row["answers"][mode][name]]

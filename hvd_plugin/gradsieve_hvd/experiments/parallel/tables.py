@@ -91,12 +91,14 @@ def calibrations(rows: Sequence[Row]) -> Iterator[str]:
             f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait; "
             f"{balanced:.0f} with batches by speed."
         )
-        if "exchange_seconds" in row:
-            yield f"An exchange of all: {row['exchange_seconds'] * _MILLI:.0f} ms."
+        if "batch_scatter" in row:  # an earlier version's has none
+            took = f"{row['exchange_seconds'] * _MILLI:.0f}"
+            yield f"An exchange of all: {took} ms; batches in between {_scatter(row)}."
         for mode, measured in row.get("answers", {}).items():  # an earlier version's has none
             answers[mode] = answers.get(mode, []) + measured["seconds"]
             batches[mode] = batches.get(mode, []) + measured["batch_seconds"]
-            yield f"A push and its answer in {mode}, ms by rank: {_milliseconds(measured['seconds'])}."
+            told = f"{_milliseconds(measured['seconds'])}; batches in between {_scatter(measured)}"
+            yield f"A push and its answer in {mode}, ms by rank: {told}."
     for mode, seconds in answers.items():
         share = statistics.median(seconds) / statistics.median(batches[mode])
         yield f"To simulate {mode} with such answers: gradsieve simulate modes --answer {share:.2f}"
@@ -110,6 +112,10 @@ def mean_staleness(histogram: Sequence[Sequence[int]]) -> float:
 
 def _milliseconds(seconds: Sequence[float]) -> str:
     return ", ".join(f"{each * _MILLI:.0f}" for each in seconds)
+
+
+def _scatter(measured: Row) -> str:
+    return f"scatter by {100 * measured['batch_scatter']:.0f} %"
 
 
 def _seconds(group: Sequence[Row]) -> str:

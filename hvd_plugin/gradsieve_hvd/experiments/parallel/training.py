@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import statistics
 import time
@@ -24,6 +25,9 @@ from gradsieve_hvd.optimizer.served import SERVED
 from .contenders import CONTENDERS, LOCAL_STEPS
 from .plan import ModesPlan, conditions
 from .target import seconds_to_target
+
+_NORMAL_DEVIATION = statistics.NormalDist().inv_cdf(0.75)
+"""The median absolute deviation of a normal distribution whose standard deviation is 1."""
 
 
 class RankTraining:
@@ -83,11 +87,15 @@ class RankTraining:
         }
 
     def answers(self) -> Row:
-        """What a step took beside computing and being held, and computing meanwhile: means, by rank."""
+        """What a step took beside computing and being held, and computing meanwhile: means, by rank; and how
+        much the latter scattered.
+        """
         answers = list(map(operator.sub, self._stepping, self._held))
+        batches = self._ranks.gather(self._computing[1:] or self._computing)
         return {
             "seconds": self._ranks.gather(statistics.mean(answers[1:] or answers)),
-            "batch_seconds": self._ranks.gather(statistics.mean(self._computing[1:] or self._computing)),
+            "batch_seconds": list(map(statistics.mean, batches)),
+            "batch_scatter": scatter(batches),
         }
 
     def _train(self, optimizer: Any) -> None:
@@ -202,6 +210,15 @@ def waiting_share(computing: Sequence[float], stepping: Sequence[float], over: f
     counted = sum(computing) + waiting - over
     late = min(over, stepping[-1]) if stepping else 0.0
     return (waiting - late) / counted if counted > 0 else 0.0
+
+
+def scatter(batches: Sequence[Sequence[float]]) -> float:
+    """Return how much the logarithms of seconds scatter about the median of their rank, all ranks' together:
+    the standard deviation of normal ones of their median absolute deviation, which a few that take several
+    times as long do not decide.
+    """
+    off = [abs(math.log(each / statistics.median(of_rank))) for of_rank in batches for each in of_rank]
+    return statistics.median(off) / _NORMAL_DEVIATION
 
 
 def _late(of_steps: Sequence[float]) -> float:

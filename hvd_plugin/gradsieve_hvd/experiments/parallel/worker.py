@@ -30,14 +30,16 @@ _MOST = 2**31 - 1
 
 
 def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: float) -> Row:
-    """Step together; return what a step takes, beside computing, the rank that waits least.
+    """Step together; return what a step takes, beside computing, the rank that waits least, and how much
+    batches scatter.
 
     slowest_seconds: of a batch of the slowest rank.
     """
     brief = replace(plan, budget_seconds=_EXCHANGED_BATCHES * slowest_seconds, judge_seconds=math.inf)
     training = RankTraining(brief, ranks, task, _EXCHANGED, seed=0, together=1)
     training.run(_HARDLY, 0.0)
-    return {"exchange_seconds": min(training.answers()["seconds"])}
+    found = training.answers()
+    return {"exchange_seconds": min(found["seconds"]), "batch_scatter": found["batch_scatter"]}
 
 
 def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, slowest_seconds: float) -> Row:

@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-_SCATTER = 0.05  # of the logarithm of every iteration's duration
 _SPELL = 15.0
 _SPELLS = 10_000
 _SPEEDS = (1, 1, 2, 4)  # of GPUs
@@ -32,6 +31,7 @@ class Scenario:
     factor: slowness of computing. slow_link: time that a dense message to or from the last rank takes.
     server_link: time that a dense message occupies the server's link, in one direction. answer: by rank, time
     that a push and its answer take beyond that, half of it each way: to encode, apply and take over.
+    scatter: of the logarithm of every batch's duration.
     """
 
     says: str
@@ -39,6 +39,7 @@ class Scenario:
     slow_link: float = 0.0
     server_link: float = 0.0
     answer: Callable[[int], float] = _nothing
+    scatter: float = 0.05
 
 
 def _even(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
@@ -80,12 +81,15 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
 )
 
 
-def as_measured(batches: Sequence[float], answers: Sequence[float]) -> Scenario:
-    """Return a cluster of workers that need, by rank, so long for a batch and for a push and its answer."""
+def as_measured(batches: Sequence[float], answers: Sequence[float], scatter: float) -> Scenario:
+    """Return a cluster of workers that need, by rank, so long for a batch, which scatters so much, and for a
+    push and its answer.
+    """
     return Scenario(
         "workers as they were measured",
         lambda rank, workers, time, random: batches[rank],  # noqa: ARG005 - as all factors
         answer=lambda rank: answers[rank],
+        scatter=scatter,
     )
 
 
@@ -106,7 +110,7 @@ class Delays:
     def computing(self, rank: int, time: float, share: float) -> float:
         """Return the seconds of a batch that begins now."""
         random = self._random[rank]
-        noise = float(np.exp(_SCATTER * random.standard_normal()))
+        noise = float(np.exp(self._scenario.scatter * random.standard_normal()))
         return share * noise * self._scenario.factor(rank, self._workers, time + self._shift, random)
 
     def push_arrival(self, rank: int, time: float) -> float:
