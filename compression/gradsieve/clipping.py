@@ -31,6 +31,11 @@ class ClippedFeedback:
         self._inner = inner
         self._clip_norm = clip_norm
 
+    @property
+    def owns_accumulated(self) -> bool:
+        """See :class:`gradsieve.residual.ErrorFeedback`."""
+        return self._inner.owns_accumulated
+
     def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
         """See :class:`gradsieve.residual.ErrorFeedback`; ``gradient`` is not mutated."""
         length = norm(gradient) * abs(unscale)

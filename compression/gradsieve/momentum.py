@@ -119,6 +119,11 @@ class MomentumFeedback:
         self._masking = correction.masking
         self._velocity = Velocity(correction.momentum, elements, device)
 
+    @property
+    def owns_accumulated(self) -> bool:
+        """See :class:`gradsieve.residual.ErrorFeedback`."""
+        return self._inner.owns_accumulated
+
     def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
         """Return the accumulated velocity; see :class:`gradsieve.residual.ErrorFeedback`."""
         return self._inner.begin(self._velocity.advance(gradient, unscale))

@@ -24,7 +24,16 @@ OTHER_DTYPE = "; use the residual_dtype that it was saved with"
 
 
 class ErrorFeedback(Protocol):
-    """A transaction per step: begin, update, reclaim, then commit or rollback."""
+    """A transaction per step: begin, update, reclaim, then commit or rollback.
+
+    owns_accumulated: whether what ``begin`` returns lies in memory of its own until the step ends, so that it
+    may be overwritten with what ``leave`` is given.
+    """
+
+    @property
+    def owns_accumulated(self) -> bool:
+        """See above."""
+        ...
 
     def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
         """Return the accumulated gradient; ``gradient`` is not mutated, and must not be before ``update``."""
@@ -35,7 +44,8 @@ class ErrorFeedback(Protocol):
         ...
 
     def leave(self, rest: Tensor | None) -> None:
-        """Note that all of the accumulated gradient is on its way but for ``rest`` (fp32 [N], copied).
+        """Note that all of the accumulated gradient is on its way but for ``rest`` (fp32 [N], copied, unless
+        it was written where ``begin`` had put the accumulated gradient).
 
         None stands for nothing.
         """
@@ -76,6 +86,8 @@ class Residual(DoubleBuffered):
     Memory: two fp32 buffers of N elements.
     """
 
+    owns_accumulated = True
+
     def __init__(self, elements: int, device: torch.device | str = "cpu") -> None:
         super().__init__(elements, torch.float32, device)
         self._accumulated = as_accumulated(self._pending)
@@ -100,7 +112,7 @@ class Residual(DoubleBuffered):
         """Make ``rest`` the pending residual."""
         if rest is None:
             self._pending.zero_()
-        else:
+        elif rest is not self._pending:
             self._pending.copy_(rest)
         self._open = True
 
@@ -135,6 +147,8 @@ class Residual(DoubleBuffered):
 
 class NoResidual:
     """Error feedback switched off (the null object): what is not sent is lost, nothing is kept or saved."""
+
+    owns_accumulated = False  # it may be the gradient itself
 
     def begin(self, gradient: Tensor, unscale: float = 1.0) -> Accumulated:
         """Return ``gradient * unscale``, flat; in the gradient's own memory where nothing has to change."""

@@ -32,6 +32,8 @@ class RoundedResidual(DoubleBuffered):
     bf16's largest (3.39e38) are held there.
     """
 
+    owns_accumulated = False
+
     def __init__(self, elements: int, device: torch.device | str = "cpu") -> None:
         super().__init__(elements, torch.bfloat16, device)
         self._accumulated = as_accumulated(torch.empty(0, dtype=torch.float32, device=device))

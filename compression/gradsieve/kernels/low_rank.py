@@ -44,20 +44,19 @@ def orthogonalise(columns: Array) -> None:
             column[index] = np.float32(column[index] / norm) if keeps else np.float32(0)
 
 
-@compiled("boolean(float32[:, ::1], float32[:, ::1], float32[::1], float32, float32[::1], float32[::1])")
-def approximate(
-    left: Array, right: Array, given: Array, ranks: float, product: Array, missing: Array
-) -> bool:
-    """Write the product of two factors, and what a rank's share of it leaves of what this rank has given; one
-    pass over memory, row by row, as a row stays in the cache. Returns whether the product is finite.
+@compiled("boolean(float32[:, ::1], float32[:, ::1], float32[::1], float32, float32, float32[::1])")
+def approximate(left: Array, right: Array, given: Array, ranks: float, factor: float, product: Array) -> bool:
+    """Take a rank's share of the product of two factors off what this rank has given, and write ``factor``
+    times the product; one pass over memory, row by row, as a row stays in the cache. Returns whether the
+    product is finite, before it is multiplied.
 
     Args:
         left: fp32 [R, N].
         right: fp32 [R, M].
-        given: fp32 [N * M].
+        given: fp32 [N * M], overwritten with what is missing: ``given`` - product / ``ranks``.
         ranks: that share the product.
-        product: fp32 [N * M], overwritten.
-        missing: fp32 [N * M], overwritten with ``given`` - ``product`` / ``ranks``.
+        factor: of what is written.
+        product: fp32 [N * M], overwritten with ``factor`` * product.
     """
     columns = right.shape[1]
     patterns = product.view(np.int32)
@@ -65,17 +64,18 @@ def approximate(
     for row in range(left.shape[1]):
         start, stop = row * columns, (row + 1) * columns
         # Slices, and a loop for each purpose, are what the compiler turns into vector instructions.
-        out, own, rest = product[start:stop], given[start:stop], missing[start:stop]
+        out, own = product[start:stop], given[start:stop]
         for column in range(columns):
             out[column] = left[0, row] * right[0, column]
         for number in range(1, left.shape[0]):
-            factor = left[number, row]
+            share = left[number, row]
             for column in range(columns):
-                out[column] += factor * right[number, column]
-        for column in range(columns):
-            rest[column] = own[column] - out[column] / ranks
+                out[column] += share * right[number, column]
         bits, largest = patterns[start:stop], np.int32(0)
         for column in range(columns):
             largest = max(largest, bits[column] & np.int32(_SIGN_OFF))
         finite &= largest < np.int32(_INFINITY)
+        for column in range(columns):
+            own[column] -= out[column] / ranks
+            out[column] *= factor
     return finite

@@ -87,9 +87,14 @@ def _carrying(gradient: Tensor) -> float:
 
 def _factoring(gradient: Tensor) -> float:
     exchange = LowRankExchange([(_SIDE, _SIDE)], rank=1)
+    given, mean = gradient.clone(), torch.empty_like(gradient)
 
     def work(transport: Transport) -> float:
-        return _least(lambda: exchange.exchange(gradient, transport))
+        def factored() -> None:
+            for each in exchange.exchange_tensors([given], transport) or ():
+                each.write(1.0, mean, given)
+
+        return _least(factored)
 
     return run_ranks(1, work)[0]
 

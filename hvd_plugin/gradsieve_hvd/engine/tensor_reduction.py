@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradsieve import Payload, Refusal, SparseGradient
 from gradsieve.kernels.magnitude import all_finite
+from gradsieve_hvd.exchange.lowrank import TensorSum
 
 from .compressed_layer import CompressedLayer
 from .factored_layer import FactoredLayer
@@ -69,7 +70,7 @@ class TensorReduction:
         self, state: ParameterState, layer: CompressedLayer | FactoredLayer, gradient: Tensor
     ) -> Tensor:
         """Return all that is to be sent of a gradient (fp32 [N], flat), for an exchange that takes every
-        element: the clipped gradient and the residual. It is valid until another one begins.
+        element: the clipped gradient and the residual. It is valid as ``layer.whole`` says.
         """
         began = time.monotonic()
         factor = self._begin_compressed(state, gradient)
@@ -80,13 +81,17 @@ class TensorReduction:
             sent = layer.whole.abstain()
         else:
             sent = layer.whole.begin(*_with_momentum(state, gradient, factor))
-        if not all_finite(sent):
-            self._reducer.nonfinite.add_local(state.name)
+        if isinstance(layer, CompressedLayer):
+            self._note_if_not_finite(state, sent)
         size = gradient.numel() * gradient.element_size()
         elements = gradient.numel() if state.layer is layer and factor is not None else 0
         took = time.monotonic() - began
         self._reducer.observers.submitted(Submitted(state.name, size, 0, elements, elements, took))
         return sent
+
+    def _note_if_not_finite(self, state: ParameterState, sent: Tensor) -> None:
+        if not all_finite(sent):
+            self._reducer.nonfinite.add_local(state.name)
 
     def _begin_compressed(self, state: ParameterState, gradient: Tensor) -> float | None:
         """Return the factor that unscales, clips and weighs a gradient; None if nothing is sent of it."""
@@ -169,7 +174,7 @@ class TensorReduction:
     def end_whole(
         self,
         state: ParameterState,
-        layer: CompressedLayer | FactoredLayer,
+        layer: CompressedLayer,
         total: Tensor | None,
         rejected: Tensor | None,
         gradient: Tensor,
@@ -192,6 +197,39 @@ class TensorReduction:
             if not all_finite(gradient):
                 self._reducer.nonfinite.add_overflow(state.name, gradient)
             self._reducer.clipping_watch.exchanged(state, gradient)
+        self._reducer.end(state, gradient)
+
+    def end_factored(
+        self,
+        state: ParameterState,
+        layer: FactoredLayer,
+        total: TensorSum | None,
+        given: Tensor,
+        gradient: Tensor,
+    ) -> None:
+        """Overwrite ``gradient`` as `end_whole` does, from a sum that is yet to be written out.
+
+        given: fp32 [N] on the CPU, what this rank has given of it; overwritten. It is looked at here only, if
+            a rank refused: what was sent of it was not finite if it is not.
+        """
+        if total is None:
+            self._note_if_not_finite(state, given)
+            gradient.fill_(torch.nan)
+            self._reducer.end(state, gradient)
+            return
+        in_place = (
+            gradient.device == given.device and gradient.dtype == torch.float32 and gradient.is_contiguous()
+        )
+        mean = gradient.view(-1) if in_place else torch.empty_like(given)
+        factor = state.scale / (self._reducer.messages.size if self._reducer.averages else 1)
+        finite = total.write(factor, mean, given)
+        layer.whole.end(given.to(gradient.device))
+        state.held = state.frozen and not bool(mean.any())
+        if not in_place:
+            gradient.copy_(mean.view(gradient.shape))
+        if not finite or ((factor > 1 or not in_place) and not all_finite(gradient)):
+            self._reducer.nonfinite.add_overflow(state.name, gradient)
+        self._reducer.clipping_watch.exchanged(state, gradient)
         self._reducer.end(state, gradient)
 
     def end_payloads(self, state: ParameterState, payloads: list[Payload], gradient: Tensor) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from gradsieve.errors import ConfigurationError
 from gradsieve.kernels import low_rank
+from gradsieve.kernels.magnitude import all_finite
 from gradsieve_hvd.transport.base import Transport
 
 from .dense import DenseExchange, FloatDtype, Reduced, refused_bucket
@@ -20,7 +20,53 @@ from .phases import phase
 
 LARGEST_RANK = 8
 
-_Sum = tuple[Tensor, Tensor | None]
+
+class TensorSum(Protocol):
+    """One tensor's sum over ranks, which is not written out yet."""
+
+    def write(self, factor: float, total: Tensor, given: Tensor) -> bool:
+        """Write the sum, times a factor, and what this rank rejects of what it has given; return whether the
+        sum is finite, the same on every rank.
+
+        Args:
+            factor: of what is written.
+            total: fp32 [N], overwritten with the former.
+            given: fp32 [N], what this rank has given; overwritten with the latter.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FactoredSum:
+    """left: fp32 [R, n]. right: fp32 [R, m]. Both on the CPU; the sum is the product of the former, turned
+    round, and the latter. ranks: that it is of.
+    """
+
+    left: Tensor
+    right: Tensor
+    ranks: int
+
+    def write(self, factor: float, total: Tensor, given: Tensor) -> bool:
+        """See `TensorSum`."""
+        left, right = self.left.numpy(), self.right.numpy()
+        return low_rank.approximate(left, right, given.numpy(), self.ranks, factor, total.numpy())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeSum:
+    """total: any shape. rejected: of this rank's part; None for nothing."""
+
+    total: Tensor
+    rejected: Tensor | None
+
+    def write(self, factor: float, total: Tensor, given: Tensor) -> bool:
+        """See `TensorSum`."""
+        torch.mul(self.total.view(-1), factor, out=total)
+        if self.rejected is None:
+            given.zero_()
+        else:
+            given.copy_(self.rejected.view(-1))
+        return all_finite(self.total)
 
 
 class LowRankExchange:
@@ -32,7 +78,7 @@ class LowRankExchange:
     3. P is made orthonormal, by each rank to the same bits.
     4. Q = M^T P, summed over ranks.
     5. The total is P Q^T. Each rank rejects M - P Q^T / ranks: known only now, so that a residual can be
-       committed only after the whole exchange.
+       committed only after the whole exchange. Both are written at once, where they are wanted.
 
     The paper averages where this sums; totals are ranks times its mean. A column of P that depends on those
     before it is left out, and begins at random again **(r)**: where a gradient was zero for a while, the warm
@@ -65,14 +111,14 @@ class LowRankExchange:
     ) -> None:
         if not 1 <= rank <= LARGEST_RANK:
             raise ConfigurationError(f"lowrank: rank is {rank}, expected 1 to {LARGEST_RANK}")
-        parts = list(_parts(shapes, rank))
-        self._elements = parts[-1].stop if parts else 0
-        self._matrices = [part for part in parts if part.rank]
-        self._as_they_are = [part for part in parts if not part.rank]
+        self._parts = list(_parts(shapes, rank))
+        self._sizes = [part.rows * part.columns for part in self._parts]
+        self._elements = sum(self._sizes)
         generator = torch.Generator().manual_seed(seed)
         self._first = [
             torch.randn(part.rank, part.columns, generator=generator, dtype=torch.float32)
-            for part in self._matrices
+            for part in self._parts
+            if part.rank
         ]
         self._factors = list(self._first)
         self._dense = DenseExchange(value_dtype)
@@ -83,34 +129,55 @@ class LowRankExchange:
         Raises:
             ConfigurationError: the bucket has another size than its tensors together.
         """
-        gradient = gradient.detach().cpu()
         if gradient.numel() != self._elements:
             raise ConfigurationError(
                 f"lowrank: the bucket has {gradient.numel()} elements, its shapes have {self._elements}"
             )
+        rejected = gradient.detach().to("cpu", copy=True)
+        total = torch.empty_like(rejected)
+        given = rejected.split(self._sizes)
+        before = self._factors
+        sums = self.exchange_tensors(given, transport, refuse=refuse)
+        if sums is None:
+            return refused_bucket(self._elements)
+        places = zip(sums, total.split(self._sizes), given, strict=True)
+        finite = [each.write(1.0, part, own) for each, part, own in places]
+        if not all(finite):
+            self._factors = before
+            return refused_bucket(self._elements)
+        return Reduced(total, rejected)
+
+    def exchange_tensors(
+        self, given: Sequence[Tensor], transport: Transport, *, refuse: bool = False
+    ) -> list[TensorSum] | None:
+        """Return each tensor's sum, which is yet to be written out; None if a rank refused.
+
+        given: fp32 [N] each, in the order of the shapes, contiguous, on the CPU; not mutated.
+
+        Raises:
+            ExchangeError, PayloadError: see `BucketExchange.exchange`.
+        """
         # Nobody looks whether it is finite: P and the others, which are summed, are not if it is not.
-        matrices = [part.of(gradient).view(part.rows, part.columns) for part in self._matrices]
+        matrices = [each.view(part.rows, part.columns) for part, each in self._of_kind(given, matrices=True)]
         lefts = [factor @ matrix.T for factor, matrix in zip(self._factors, matrices, strict=True)]
-        pieces = [*lefts, *(part.of(gradient) for part in self._as_they_are)]
+        pieces = [*lefts, *(each for _, each in self._of_kind(given, matrices=False))]
         summed = self._summed("factor P", pieces, transport, refuse)
         if summed is None:
-            return refused_bucket(self._elements)
-        lefts, others = [total for total, _ in summed[: len(lefts)]], summed[len(lefts) :]
+            return None
+        lefts, others = [each.total for each in summed[: len(lefts)]], iter(summed[len(lefts) :])
         for left in lefts:
             low_rank.orthogonalise(left.numpy())
         rights = [left @ matrix for left, matrix in zip(lefts, matrices, strict=True)]
         summed = self._summed("factor Q", rights, transport, refuse)
         if summed is None:
-            return refused_bucket(self._elements)
-        summed_rights = [total for total, _ in summed]
-        reduced = self._approximated(gradient, lefts, summed_rights, others, transport.size)
-        if reduced.refused:
-            return reduced
+            return None
+        rights = [each.total for each in summed]
         self._factors = [
             torch.where(right.any(1, keepdim=True), right, first)
-            for right, first in zip(summed_rights, self._first, strict=True)
+            for right, first in zip(rights, self._first, strict=True)
         ]
-        return reduced
+        products = iter(FactoredSum(*both, transport.size) for both in zip(lefts, rights, strict=True))
+        return [next(products) if part.rank else next(others) for part in self._parts]
 
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"factors": [fp32 [R, m] ...]}``, copies: the Q of each matrix."""
@@ -129,30 +196,13 @@ class LowRankExchange:
             raise ConfigurationError(f"state of lowrank: field 'factors': found {found}, expected {wanted}")
         self._factors = [factor.to("cpu", torch.float32, copy=True) for factor in factors or ()]
 
-    def _approximated(
-        self,
-        gradient: Tensor,
-        lefts: Sequence[Tensor],
-        rights: Sequence[Tensor],
-        others: Sequence[_Sum],
-        ranks: int,
-    ) -> Reduced:
-        total, rejected = torch.empty_like(gradient), torch.empty_like(gradient)
-        for part, left, right in zip(self._matrices, lefts, rights, strict=True):
-            given, product, missing = (part.of(each).numpy() for each in (gradient, total, rejected))
-            if not low_rank.approximate(left.numpy(), right.numpy(), given, ranks, product, missing):
-                return refused_bucket(self._elements)
-        for part, (other, rounded_away) in zip(self._as_they_are, others, strict=True):
-            part.of(total).copy_(other)
-            if rounded_away is None:
-                part.of(rejected).zero_()
-            else:
-                part.of(rejected).copy_(rounded_away)
-        return Reduced(total, rejected)
+    def _of_kind(self, given: Sequence[Tensor], *, matrices: bool) -> list[tuple[_Part, Tensor]]:
+        pairs = zip(self._parts, given, strict=True)
+        return [(part, each) for part, each in pairs if bool(part.rank) == matrices]
 
     def _summed(
         self, name: str, pieces: Sequence[Tensor], transport: Transport, refuse: bool
-    ) -> list[_Sum] | None:
+    ) -> list[WholeSum] | None:
         """Return each piece's sum over ranks and what this rank rejects of it, None if a rank refused."""
         if not pieces:
             return []
@@ -168,30 +218,24 @@ class LowRankExchange:
         if reduced.rejected is not None:
             rejected = reduced.rejected.split(sizes)
         sums = (total.view(piece.shape) for total, piece in zip(totals, pieces, strict=True))
-        return list(zip(sums, rejected, strict=True))
+        return [WholeSum(*both) for both in zip(sums, rejected, strict=True)]
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A tensor in the bucket, [start, stop): a matrix of rows and columns; rank 0 if it travels as it is."""
+    """A tensor of the bucket: a matrix of rows and columns; rank 0 if it travels as it is."""
 
-    start: int
-    stop: int
     rows: int
     columns: int
     rank: int
 
-    def of(self, bucket: Tensor) -> Tensor:
-        return bucket[self.start : self.stop]
-
 
 def _parts(shapes: Sequence[Sequence[int]], rank: int) -> Iterator[_Part]:
-    elements = [math.prod(shape) for shape in shapes]
-    for shape, count, stop in zip(shapes, elements, itertools.accumulate(elements), strict=True):
+    for shape in shapes:
         rows = shape[0] if len(shape) > 1 else 1
-        columns = count // rows if rows else 0
+        columns = math.prod(shape) // rows if rows else 0
         factor = factor_shape(shape, rank)
-        yield _Part(stop - count, stop, rows, columns, factor[0] if factor else 0)
+        yield _Part(rows, columns, factor[0] if factor else 0)
 
 
 def factor_shape(shape: Sequence[int], rank: int) -> tuple[int, int] | None:

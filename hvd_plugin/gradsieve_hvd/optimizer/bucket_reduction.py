@@ -16,7 +16,7 @@ from gradsieve_hvd.engine.reducer import Reducer
 from gradsieve_hvd.engine.tensor_reduction import TensorReduction
 from gradsieve_hvd.exchange import Exchanged, Reduced
 
-from .buckets import Bucket, DenseBucket, FactoredBucket, SparseBucket
+from .buckets import Bucket, DenseBucket, FactoredBucket, FactoredSums, SparseBucket
 from .exchange_thread import Pending
 from .momentum import TakenOverMomentum
 from .plan import BucketPlan
@@ -80,7 +80,7 @@ class BucketReduction:
         elif isinstance(bucket, FactoredBucket):
             assert state.factored is not None, "the plan and the states ask the same path"
             given = self._tensors.begin_whole(state, state.factored, gradient)
-            bucket.put(name, given, state.factored.factor)
+            bucket.put(name, given, state.factored.factor, owned=state.factored.whole.owned)
         elif isinstance(bucket, WholeBucket):
             assert state.layer is not None, "the plan and the states ask the same path"
             given = self._tensors.begin_whole(state, state.layer, gradient)
@@ -148,14 +148,14 @@ class BucketReduction:
             mean = part.to(gradient.device, gradient.dtype).view(gradient.shape)
             self._tensors.end_dense(state, mean, gradient)
 
-    def _finish_factored(self, bucket: FactoredBucket, result: Reduced) -> None:
-        for name, total, left, factor in bucket.split(result):
-            state, summed = self._reducer.states[name], None if result.refused else total
+    def _finish_factored(self, bucket: FactoredBucket, result: FactoredSums) -> None:
+        for name, given, summed, factor in bucket.split(result):
+            state = self._reducer.states[name]
             assert state.factored is not None, "it was put into the bucket"
             self._in_flight.end(state)
-            if left is not None:
+            if summed is not None:
                 state.factored.keep(factor)
-            self._tensors.end_whole(state, state.factored, summed, left, self._put[name])
+            self._tensors.end_factored(state, state.factored, summed, given, self._put[name])
 
     def _finish_whole(self, bucket: WholeBucket, result: Reduced) -> None:
         for name, total, rejected in bucket.split(result):

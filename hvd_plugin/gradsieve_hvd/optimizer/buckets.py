@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -23,6 +24,7 @@ from gradsieve_hvd.exchange import (
     begin_exchange,
 )
 from gradsieve_hvd.exchange.dense import FloatDtype
+from gradsieve_hvd.exchange.lowrank import TensorSum
 from gradsieve_hvd.transport.base import Transport
 from gradsieve_hvd.transport.framed import FramedTransport
 
@@ -141,6 +143,21 @@ class SparseBucket:
         return starts
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FactoredSums:
+    """What came of a `FactoredBucket`. given: each tensor's gradient, which may be overwritten. sums: None if
+    a rank refused.
+    """
+
+    given: list[Tensor]
+    sums: list[TensorSum] | None
+
+    @property
+    def refused(self) -> bool:
+        """Whether a rank did."""
+        return self.sums is None
+
+
 class FactoredBucket:
     """Gradients of several matrices, exchanged as two thin factors each.
 
@@ -158,46 +175,44 @@ class FactoredBucket:
         self.sizes = {each: math.prod(shape) for each, shape in shapes.items()}
         self._exchange = LowRankExchange([*shapes.values()], rank, value_dtype=value_dtype)
         self._first: list[Tensor] = self._exchange.state_dict()["factors"]
-        self._flat: Tensor | None = None
         self._parts: dict[str, Tensor] = {}
+        self._copies: dict[str, Tensor] = {}
         self._factors: dict[str, Tensor | None] = {}
 
-    def put(self, name: str, part: Tensor, factor: Tensor | None) -> None:
-        """Add a tensor's gradient (fp32 [N], copied) and the factor that its last exchange left, if any."""
-        if self._flat is None:
-            self._flat = torch.empty(sum(self.sizes.values()), dtype=torch.float32, device="cpu")
-            own = self._flat.split(list(self.sizes.values()))
-            self._places = dict(zip(self.sizes, own, strict=True))
-        self._parts[name] = self._places[name].copy_(part)
-        self._factors[name] = factor
+    def put(self, name: str, part: Tensor, factor: Tensor | None, *, owned: bool) -> None:
+        """Add a tensor's gradient (fp32 [N]) and the factor that its last exchange left, if any.
+
+        owned: whether it is the bucket's until the end of the step; else, and from another device, it is
+            copied.
+        """
+        if not owned or part.device.type != "cpu":
+            if name not in self._copies:
+                self._copies[name] = torch.empty(self.sizes[name], dtype=torch.float32, device="cpu")
+            part = self._copies[name].copy_(part)
+        self._parts[name], self._factors[name] = part, factor
 
     @property
     def full(self) -> bool:
         """Whether all tensors are there."""
         return len(self._parts) == len(self.sizes)
 
-    def begun(self, ready_seconds: float) -> Begun[Reduced]:  # noqa: ARG002 - no frame
+    def begun(self, ready_seconds: float) -> Begun[FactoredSums]:  # noqa: ARG002 - no frame
         """Return what begins the exchange, all of which waits, and forget the gradients."""
-        self._parts = {}
+        given, self._parts = [self._parts[name] for name in self.sizes], {}
         known = [self._factors[name] for name in self.sizes]
         factors = [first if own is None else own for own, first in zip(known, self._first, strict=True)]
 
-        def exchange(transport: Transport) -> Reduced:
-            assert self._flat is not None, "the bucket is full"
+        def exchange(transport: Transport) -> FactoredSums:
             self._exchange.load_state_dict({"factors": factors})
-            return self._exchange.exchange(self._flat, transport)
+            return FactoredSums(given, self._exchange.exchange_tensors(given, transport))
 
         return lambda transport: partial(exchange, transport)
 
-    def split(self, reduced: Reduced) -> list[tuple[str, Tensor, Tensor | None, Tensor]]:
-        """Return each tensor's part of the total and of what was rejected (views; None if a rank refused),
-        and its new factor.
-        """
-        sizes = list(self.sizes.values())
-        nothing = [None] * len(sizes)
-        rejected = nothing if reduced.rejected is None else reduced.rejected.split(sizes)
+    def split(self, result: FactoredSums) -> list[tuple[str, Tensor, TensorSum | None, Tensor]]:
+        """Return each tensor's given gradient, its sum (None if a rank refused), and its new factor."""
+        sums = [None] * len(self.sizes) if result.sums is None else result.sums
         factors = self._exchange.state_dict()["factors"]
-        return list(zip(self.sizes, reduced.total.split(sizes), rejected, factors, strict=True))
+        return list(zip(self.sizes, result.given, sums, factors, strict=True))
 
     def discard(self) -> None:
         """Forget the gradients."""
