@@ -206,8 +206,9 @@ class TensorReduction:
         total: TensorSum | None,
         given: Tensor,
         gradient: Tensor,
-    ) -> None:
-        """Overwrite ``gradient`` as `end_whole` does, from a sum that is yet to be written out.
+    ) -> bool:
+        """Overwrite ``gradient`` as `end_whole` does, from a sum yet to be written out; return whether
+        it is finite. If not, the residual stays as it is.
 
         given: fp32 [N] on the CPU, what this rank has given of it; overwritten. It is looked at here only, if
             a rank refused: what was sent of it was not finite if it is not.
@@ -216,14 +217,16 @@ class TensorReduction:
             self._note_if_not_finite(state, given)
             gradient.fill_(torch.nan)
             self._reducer.end(state, gradient)
-            return
+            return False
         in_place = (
             gradient.device == given.device and gradient.dtype == torch.float32 and gradient.is_contiguous()
         )
         mean = gradient.view(-1) if in_place else torch.empty_like(given)
         factor = state.scale / (self._reducer.messages.size if self._reducer.averages else 1)
         finite = total.write(factor, mean, given)
-        layer.whole.end(given.to(gradient.device))
+        mean[:0].zero_()  # autograd is to know that it was changed, which NumPy does not tell
+        if finite:
+            layer.whole.end(given.to(gradient.device))
         state.held = state.frozen and not bool(mean.any())
         if not in_place:
             gradient.copy_(mean.view(gradient.shape))
@@ -231,6 +234,7 @@ class TensorReduction:
             self._reducer.nonfinite.add_overflow(state.name, gradient)
         self._reducer.clipping_watch.exchanged(state, gradient)
         self._reducer.end(state, gradient)
+        return finite
 
     def end_payloads(self, state: ParameterState, payloads: list[Payload], gradient: Tensor) -> None:
         """Overwrite ``gradient`` with the sum or mean of all ranks' payloads; with NaN if one refused."""

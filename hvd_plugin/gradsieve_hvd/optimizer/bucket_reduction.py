@@ -153,9 +153,8 @@ class BucketReduction:
             state = self._reducer.states[name]
             assert state.factored is not None, "it was put into the bucket"
             self._in_flight.end(state)
-            if summed is not None:
+            if self._tensors.end_factored(state, state.factored, summed, given, self._put[name]):
                 state.factored.keep(factor)
-            self._tensors.end_factored(state, state.factored, summed, given, self._put[name])
 
     def _finish_whole(self, bucket: WholeBucket, result: Reduced) -> None:
         for name, total, rejected in bucket.split(result):

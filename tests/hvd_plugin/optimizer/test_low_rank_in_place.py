@@ -15,6 +15,7 @@ from gradsieve.kernels import low_rank
 from gradsieve.residual import NoResidual, Residual
 from gradsieve.rounded_residual import RoundedResidual
 from gradsieve_hvd.engine.whole_feedback import WholeFeedback
+from gradsieve_hvd.exchange.lowrank import FactoredSum
 
 ROWS, COLUMNS = 24, 40
 
@@ -38,7 +39,7 @@ def means(compression, *, dtype=torch.float32, turned=False, ranks=2):
         rank.optimizer.synchronize()
         return parameter.grad.clone()
 
-    model = torch.nn.Linear(COLUMNS, ROWS, bias=False).to(dtype)
+    model = bare().to(dtype)
     return on_thread_ranks(ranks, exchanged, model=model, exchange="lowrank", compression=compression)
 
 
@@ -127,12 +128,57 @@ def test_a_refused_step_names_who_had_nan_and_leaves_the_residual():
             step(rank, seed=20 + rank.rank)
             return rank.model.weight.detach().clone()
 
-        model = torch.nn.Linear(COLUMNS, ROWS, bias=False)
+        model = bare()
         with torch.no_grad():
             model.weight.zero_()
         return on_thread_ranks(2, work, model=model, exchange="lowrank", compression=topk())[0]
 
     assert torch.equal(trained(2), trained(0))
+
+
+def test_a_sum_that_overflows_leaves_the_residual_though_the_step_is_taken(monkeypatch):
+    """With a setting that lets it be taken, and a program that makes numbers of what is none."""
+    write = FactoredSum.write
+
+    def overflown(self: FactoredSum, factor: float, total: torch.Tensor, given: torch.Tensor) -> bool:
+        write(self, factor, total, given)
+        total[0] = given[0] = torch.inf
+        return False
+
+    def residual(rank: ThreadRank) -> torch.Tensor:
+        return gradsieve_hvd.state_dict(rank.optimizer)["layers"]["weight"]["feedback"]["residual"]
+
+    def work(rank: ThreadRank) -> None:
+        step(rank, seed=rank.rank)
+        before = residual(rank)
+        assert before.any()
+        rank.model.weight.grad = randomly(ROWS, COLUMNS, seed=3)
+        with monkeypatch.context() as patched:
+            patched.setattr(FactoredSum, "write", overflown)
+            rank.optimizer.synchronize()
+        assert not torch.isfinite(rank.model.weight.grad).all()
+        rank.model.weight.grad.nan_to_num_()
+        with rank.optimizer.skip_synchronize():
+            rank.optimizer.step()
+        assert torch.equal(residual(rank), before)
+
+    on_thread_ranks(1, work, model=bare(), exchange="lowrank", compression=topk(nonfinite="propagate"))
+
+
+def test_autograd_knows_that_a_gradient_was_overwritten():
+    def work(rank: ThreadRank) -> None:
+        rank.model.weight.grad = randomly(ROWS, COLUMNS)
+        factor = torch.ones(ROWS, COLUMNS, requires_grad=True)
+        uses = (factor * rank.model.weight.grad).sum()
+        rank.optimizer.synchronize()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            uses.backward()
+
+    on_thread_ranks(1, work, model=bare(), exchange="lowrank", compression=topk())
+
+
+def bare() -> torch.nn.Module:
+    return torch.nn.Linear(COLUMNS, ROWS, bias=False)
 
 
 def step(rank: ThreadRank, seed: int, *, nan: bool = False) -> None:

@@ -19,10 +19,12 @@ from .plan import ModesPlan, conditions, usual_settings
 from .training import RankTraining
 
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
-_ANSWERED_BATCHES = 16
-"""How many batches of the slowest rank show what answers take: some take ten times as long as others."""
-_EXCHANGED, _EXCHANGED_BATCHES = "synchronous", 4
-"""The mode in which the slowest rank waits for nothing but the exchange, and how many batches show it."""
+_BATCHES = 16
+"""How many batches of the slowest rank show what answers and exchanges take, of which some take ten times as
+long as others, and how much batches scatter.
+"""
+_EXCHANGED = "synchronous"
+"""The mode in which the slowest rank waits for nothing but the exchange."""
 _HARDLY = 1e-9
 """A learning rate with which nothing diverges, as nothing is learned."""
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt()
@@ -35,7 +37,7 @@ def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: fl
 
     slowest_seconds: of a batch of the slowest rank.
     """
-    brief = replace(plan, budget_seconds=_EXCHANGED_BATCHES * slowest_seconds, judge_seconds=math.inf)
+    brief = replace(plan, budget_seconds=_BATCHES * slowest_seconds, judge_seconds=math.inf)
     training = RankTraining(brief, ranks, task, _EXCHANGED, seed=0, together=1)
     training.run(_HARDLY, 0.0)
     found = training.answers()
@@ -48,7 +50,7 @@ def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, slowest_s
 
     slowest_seconds: of a batch of the slowest rank.
     """
-    brief = replace(plan, budget_seconds=_ANSWERED_BATCHES * slowest_seconds, judge_seconds=math.inf)
+    brief = replace(plan, budget_seconds=_BATCHES * slowest_seconds, judge_seconds=math.inf)
     training = RankTraining(brief, ranks, task, name, seed=0)
     training.run(_HARDLY, 0.0)
     return training.answers()
