@@ -23,6 +23,8 @@ _BATCHES = 16
 """How many batches of the slowest rank show what answers and exchanges take, of which some take ten times as
 long as others, and how much batches scatter.
 """
+_LEAST_SECONDS = 2.0
+"""That they take at least: answers may take ten times as long as a batch of a small model."""
 _EXCHANGED = "synchronous"
 """The mode in which the slowest rank waits for nothing but the exchange."""
 _HARDLY = 1e-9
@@ -37,7 +39,7 @@ def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: fl
 
     slowest_seconds: of a batch of the slowest rank.
     """
-    brief = replace(plan, budget_seconds=_BATCHES * slowest_seconds, judge_seconds=math.inf)
+    brief = replace(plan, budget_seconds=_budget(slowest_seconds), judge_seconds=math.inf)
     training = RankTraining(brief, ranks, task, _EXCHANGED, seed=0, together=1)
     training.run(_HARDLY, 0.0)
     found = training.answers()
@@ -50,10 +52,14 @@ def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, slowest_s
 
     slowest_seconds: of a batch of the slowest rank.
     """
-    brief = replace(plan, budget_seconds=_BATCHES * slowest_seconds, judge_seconds=math.inf)
+    brief = replace(plan, budget_seconds=_budget(slowest_seconds), judge_seconds=math.inf)
     training = RankTraining(brief, ranks, task, name, seed=0)
     training.run(_HARDLY, 0.0)
     return training.answers()
+
+
+def _budget(slowest_seconds: float) -> float:
+    return max(_BATCHES * slowest_seconds, _LEAST_SECONDS)
 
 
 def _keep_freed_memory() -> None:
