@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -134,11 +135,20 @@ def test_an_answer_takes_its_time_half_of_it_each_way():
 
 
 def test_workers_that_were_measured_have_answers_of_their_own():
-    delays = Delays(as_measured([1.0, 4.0], [0.2, 0.8], scatter=0.05), 2, seed=0, density=1.0)
+    delays = Delays(as_measured([1.0, 4.0], [0.2, 0.8], [[1.0], [1.0]]), 2, seed=0, density=1.0)
     assert [delays.push_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
     assert [delays.reply_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
     assert [delays.answer_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
-    assert [delays.computing(rank, 1.0, 1.0) for rank in (0, 1)] == pytest.approx([1.0, 4.0], rel=0.3)
+    assert [delays.computing(rank, 1.0, 0.5) for rank in (0, 1)] == [0.5, 2.0]
+
+
+def test_batches_of_workers_that_were_measured_take_what_one_of_those_did():
+    ratios = [[0.9, 1.1], [0.5, 1.0, 1.5]]
+    delays = Delays(as_measured([1.0, 4.0], [0.0, 0.0], ratios), 2, seed=0, density=1.0)
+    for rank, slowness in enumerate((1.0, 4.0)):
+        drawn = Counter(delays.computing(rank, 1.0, 1.0) / slowness for _ in range(300))
+        assert sorted(drawn) == ratios[rank]
+        assert min(drawn.values()) > 300 / len(ratios[rank]) / 2
 
 
 def test_who_waits_for_answers_alone_waits_for_as_long_as_they_take():

@@ -1,30 +1,27 @@
 """The simulator says how long real ranks wait, from what calibrations measured of them."""
 
-import math
 from statistics import NormalDist
 
 import pytest
 
 from gradsieve_hvd.experiments.parallel.expected import expected_waiting
-from gradsieve_hvd.experiments.parallel.training import scatter, waiting_share
+from gradsieve_hvd.experiments.parallel.training import waiting_share
 
 FAST, SLOW = 2.0, 8.0
 ALIKE = [FAST] * 7 + [SLOW]
 NOISE = 0.02  # from iterations that scatter by a twentieth
-NORMAL = NormalDist(0.0, 0.1).samples(500, seed=0)
-
-ANSWERED = ["asp", "ssp", "dssp", "dasp-equal"]
-
-
-def calibration(batches=ALIKE, answer=0.0, exchange=0.0, scatter=0.05):
-    return {
-        "mode": "alone", "ranks": 8, "computing_seconds": batches, "exchange_seconds": exchange,
-        "batch_scatter": scatter, "answers": {mode: answered(batches, answer, scatter) for mode in ANSWERED},
-    }  # fmt: skip
+SCATTERED = NormalDist().samples(500, seed=0)
+MODES = ["synchronous", "balanced", "asp", "ssp", "dssp", "dasp", "dasp-equal"]
 
 
-def answered(batches, answer, scatter=0.05):
-    return {"batch_seconds": batches, "seconds": [answer] * 8, "batch_scatter": scatter}
+def calibration(batches=ALIKE, exchange=0.0, scatter=0.05, *, modes=MODES):
+    """A row; exchange: seconds of one in which nobody waits."""
+    return {"mode": "alone", "ranks": 8, "exchanges": dict.fromkeys(modes, found(batches, exchange, scatter))}
+
+
+def found(batches, exchange=0.0, scatter=0.05):
+    ratios = [1 + scatter * each for each in SCATTERED]
+    return {"batch_seconds": batches, "seconds": [exchange] * 8, "batch_ratios": [ratios] * 8}
 
 
 def waiting(mode, *calibrations, seconds=400.0):
@@ -44,20 +41,15 @@ def test_an_exchange_without_a_server_is_waiting_of_all_ranks():
 
 def test_an_answer_is_waiting_of_who_pushes():
     shares = [0.5 / (each + 0.5) for each in ALIKE]
-    assert waiting("asp", calibration(answer=0.5)) == pytest.approx(sum(shares) / 8, abs=NOISE)
+    assert waiting("asp", calibration(exchange=0.5)) == pytest.approx(sum(shares) / 8, abs=NOISE)
 
 
-def test_modes_with_a_server_are_simulated_with_batches_that_were_computed_while_it_answered():
-    found = calibration() | {"answers": {"ssp": answered([FAST] * 8, 0.0)}}
-    assert waiting("ssp", found) < 0.1 < 0.5 < waiting("synchronous", found)
-
-
-@pytest.mark.parametrize("mode", ["dasp", "dasp-equal"])
-def test_an_answer_is_expected_to_take_what_it_took_in_the_same_mode(mode):
-    """Where a version is made of many pushes, another time than where one is made of each."""
-    found = calibration() | {"answers": {"asp": answered(ALIKE, 2.0), "dasp-equal": answered(ALIKE, 0.2)}}
-    assert waiting(mode, found) == waiting(mode, calibration(answer=0.2))
-    assert waiting("asp", found) == waiting("asp", calibration(answer=2.0))
+@pytest.mark.parametrize("mode", MODES)
+def test_ranks_are_expected_to_be_as_they_were_in_the_same_mode(mode):
+    """Batches and exchanges: a version that is made of many pushes takes another time than one of each."""
+    others = calibration([FAST] * 8, exchange=3.0, scatter=0.3)
+    others["exchanges"][mode] = found(ALIKE)
+    assert waiting(mode, others) == waiting(mode)
 
 
 @pytest.mark.parametrize("mode", ["balanced", "dasp"])
@@ -66,23 +58,23 @@ def test_the_more_batches_scatter_the_longer_ranks_wait_for_the_slowest_of_a_ste
     assert steady < usual < unsteady - 0.05
 
 
-@pytest.mark.parametrize(
-    ("batches", "expected"),
-    [
-        pytest.param([[2.0, 2.0, 2.0], [8.0, 8.0]], 0.0, id="none, however uneven ranks are"),
-        pytest.param(
-            [[2.0 * math.e**each for each in NORMAL] + [60.0] * 5], 0.1, id="a tenth, but for a few"
-        ),
-        pytest.param([[2.0]], 0.0, id="unknown"),
-    ],
-)
-def test_batches_scatter_about_the_median_of_their_rank(batches, expected):
-    assert scatter(batches) == pytest.approx(expected, rel=0.05)
+def test_ranks_in_step_wait_for_batches_that_are_rare_but_long():
+    """One of a hundred takes three times as long: of eight ranks' steps one of twelve does."""
+    rare = calibration([FAST] * 8)
+    rare["exchanges"]["synchronous"]["batch_ratios"] = [[1.0] * 99 + [3.0]] * 8
+    mean, step = 1.02, 1 + 2 * (1 - 0.99**8)
+    assert waiting("synchronous", rare) == pytest.approx(1 - mean / step, abs=NOISE)
+
+
+def test_batches_of_all_calibrations_are_as_likely():
+    steady, unsteady = (calibration([FAST] * 8, scatter=each) for each in (0.0, 0.3))
+    expected = [waiting("synchronous", *each) for each in ([steady], [unsteady, steady], [unsteady])]
+    assert expected[0] + 0.05 < expected[1] < expected[2] - 0.05
 
 
 def test_of_several_calibrations_the_medians_count():
-    odd = calibration([SLOW] * 8)
-    assert waiting("synchronous", calibration(), odd, calibration()) == waiting("synchronous")
+    usual, odd = calibration(scatter=0.0), calibration([SLOW] * 8, scatter=0.0)
+    assert waiting("synchronous", usual, odd, usual) == waiting("synchronous", usual)
 
 
 def test_extra_iterations_are_for_the_fastest_so_that_ranks_a_little_slower_wait_longer():
@@ -97,11 +89,11 @@ def test_of_a_mode_without_a_policy_nothing_is_expected(mode):
     assert waiting(mode) is None
 
 
-@pytest.mark.parametrize(("mode", "unknown"), [("balanced", "batch_scatter"), ("asp", "answers")])
-def test_without_what_is_to_be_measured_nothing_is_expected(mode, unknown):
-    found = calibration()
-    del found[unknown]
-    assert waiting(mode, found) is None
+@pytest.mark.parametrize("mode", MODES)
+def test_without_what_is_to_be_measured_nothing_is_expected(mode):
+    others = [each for each in MODES if each != mode]
+    assert waiting(mode, calibration(modes=others)) is None
+    assert waiting(mode, {"mode": "alone", "ranks": 8}) is None  # an earlier version's
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from gradsieve_hvd.optimizer.modes import MODES
-from gradsieve_hvd.optimizer.served import SERVED
 
 LOCAL_STEPS = 15
 
@@ -29,9 +28,3 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
     }
 )
 """By name."""
-
-ANSWERS_AS: Mapping[str, str] = MappingProxyType({mode: mode for mode in SERVED} | {"dasp": "dasp-equal"})
-"""By mode with a parameter server, the contender that shows what a push and its answer take in it: where a
-version is made of one push, another time than where one is made of many; with batches of one size, as they
-are the simulation's unit.
-"""

@@ -10,7 +10,9 @@ from rich.table import Table
 
 from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.plan import Row
+from gradsieve_hvd.optimizer.served import SERVED
 
+from .contenders import CONTENDERS
 from .expected import expected_waiting
 
 _MILLI, _MEGA = 1e3, 1e6
@@ -75,11 +77,11 @@ def modes_table(rows: Sequence[Row]) -> Table:
 def calibrations(rows: Sequence[Row]) -> Iterator[str]:
     """Say what each calibration measured: what a rank's step takes while all compute, and while the others
     wait; what all would take for as many samples, if each had its part by speed and nothing but computing
-    took time; what an exchange of all takes where nobody waits for others, and by mode what a push to a
-    parameter server and its answer do.
+    took time; and by mode what an exchange takes, where nobody waits for others.
 
-    The simulation is told one such time for all ranks, in batches: the median of all calibrations, as a slow
-    rank encodes several times as long, by the median of the batches in between.
+    The simulation of modes with a parameter server is told one such time for all ranks, in batches: the
+    median of all calibrations, as a slow rank encodes several times as long, by the median of the batches in
+    between.
     """
     answers: dict[str, list[float]] = {}
     batches: dict[str, list[float]] = {}
@@ -91,17 +93,27 @@ def calibrations(rows: Sequence[Row]) -> Iterator[str]:
             f"Computing alone, ms by rank: {together} all at once; {by_turns} while the others wait; "
             f"{balanced:.0f} with batches by speed."
         )
-        if "batch_scatter" in row:  # an earlier version's has none
-            took = f"{row['exchange_seconds'] * _MILLI:.0f}"
-            yield f"An exchange of all: {took} ms; batches in between {_scatter(row)}."
-        for mode, measured in row.get("answers", {}).items():  # an earlier version's has none
-            answers[mode] = answers.get(mode, []) + measured["seconds"]
-            batches[mode] = batches.get(mode, []) + measured["batch_seconds"]
-            told = f"{_milliseconds(measured['seconds'])}; batches in between {_scatter(measured)}"
-            yield f"A push and its answer in {mode}, ms by rank: {told}."
-    for mode, seconds in answers.items():
-        share = statistics.median(seconds) / statistics.median(batches[mode])
-        yield f"To simulate {mode} with such answers: gradsieve simulate modes --answer {share:.2f}"
+        for name, measured in row.get("exchanges", {}).items():  # an earlier version's has none
+            served = CONTENDERS[name].mode in SERVED
+            if served:
+                answers[name] = answers.get(name, []) + measured["seconds"]
+                batches[name] = batches.get(name, []) + measured["batch_seconds"]
+            what = "A push and its answer" if served else "An exchange"
+            least, most = _usual(measured["batch_ratios"])
+            yield (
+                f"{what} in {name}, ms by rank: {_milliseconds(measured['seconds'])}; nine of ten batches in "
+                f"between take {least:.2f} to {most:.2f} of their rank's mean."
+            )
+    for name, seconds in answers.items():
+        share = statistics.median(seconds) / statistics.median(batches[name])
+        yield f"To simulate {name} with such answers: gradsieve simulate modes --answer {share:.2f}"
+
+
+def _usual(ratios: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return between what nine of ten are."""
+    all_of_them = sorted(each for of_rank in ratios for each in of_rank)
+    left_out = len(all_of_them) // 20
+    return all_of_them[left_out], all_of_them[-1 - left_out]
 
 
 def mean_staleness(histogram: Sequence[Sequence[int]]) -> float:
@@ -112,10 +124,6 @@ def mean_staleness(histogram: Sequence[Sequence[int]]) -> float:
 
 def _milliseconds(seconds: Sequence[float]) -> str:
     return ", ".join(f"{each * _MILLI:.0f}" for each in seconds)
-
-
-def _scatter(measured: Row) -> str:
-    return f"scatter by {100 * measured['batch_scatter']:.0f} %"
 
 
 def _seconds(group: Sequence[Row]) -> str:

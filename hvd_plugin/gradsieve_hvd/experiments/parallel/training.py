@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import statistics
 import time
@@ -26,8 +25,7 @@ from .contenders import CONTENDERS, LOCAL_STEPS
 from .plan import ModesPlan, conditions
 from .target import seconds_to_target
 
-_NORMAL_DEVIATION = statistics.NormalDist().inv_cdf(0.75)
-"""The median absolute deviation of a normal distribution whose standard deviation is 1."""
+_DIGITS = 3  # of a ratio
 
 
 class RankTraining:
@@ -86,16 +84,30 @@ class RankTraining:
             "curve": curve,
         }
 
-    def answers(self) -> Row:
-        """What a step took beside computing and being held, and computing meanwhile: means, by rank; and how
-        much the latter scattered.
+    def exchanges(self) -> Row:
+        """What steps but the first took: means, by rank.
+
+        seconds: beside computing and waiting for others; of ranks that step together what the last to come
+        waited, the same for all. batch_seconds: of a nominal batch, by what a sample takes in those that the
+        mode dealt. batch_ratios: what each took against that.
         """
-        answers = list(map(operator.sub, self._stepping, self._held))
-        batches = self._ranks.gather(self._computing[1:] or self._computing)
+        if self._mode in SERVED:
+            beside = list(map(operator.sub, self._stepping, self._held))
+            seconds = self._ranks.gather(statistics.mean(beside[1:] or beside))
+        else:
+            every = self._ranks.gather(self._stepping[1:] or self._stepping)
+            seconds = [statistics.mean(map(min, zip(*every, strict=True)))] * self._ranks.size
+        taken = zip(self._computing, self._sizes, strict=True)
+        nominal = [seconds / size * self._plan.batch for seconds, size in taken]
+        batches = self._ranks.gather(nominal[1:] or nominal)
+        means = list(map(statistics.mean, batches))
         return {
-            "seconds": self._ranks.gather(statistics.mean(answers[1:] or answers)),
-            "batch_seconds": list(map(statistics.mean, batches)),
-            "batch_scatter": scatter(batches),
+            "seconds": seconds,
+            "batch_seconds": means,
+            "batch_ratios": [
+                [round(each / mean, _DIGITS) for each in of_rank]
+                for of_rank, mean in zip(batches, means, strict=True)
+            ],
         }
 
     def _train(self, optimizer: Any) -> None:
@@ -211,15 +223,6 @@ def waiting_share(computing: Sequence[float], stepping: Sequence[float], over: f
     counted = sum(computing) + waiting - over
     late = min(over, stepping[-1]) if stepping else 0.0
     return (waiting - late) / counted if counted > 0 else 0.0
-
-
-def scatter(batches: Sequence[Sequence[float]]) -> float:
-    """Return how much the logarithms of seconds scatter about the median of their rank, all ranks' together:
-    the standard deviation of normal ones of their median absolute deviation, which a few that take several
-    times as long do not decide.
-    """
-    off = [abs(math.log(each / statistics.median(of_rank))) for of_rank in batches for each in of_rank]
-    return statistics.median(off) / _NORMAL_DEVIATION
 
 
 def _late(of_steps: Sequence[float]) -> float:

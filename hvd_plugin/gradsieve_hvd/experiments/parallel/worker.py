@@ -11,55 +11,32 @@ from pathlib import Path
 from gradsieve_hvd.experiments.peers.plan import Row
 from gradsieve_hvd.experiments.peers.ranks import Ranks
 from gradsieve_hvd.experiments.tasks import TASKS, DealtTask
-from gradsieve_hvd.optimizer.served import SERVED
+from gradsieve_hvd.server.modes import MODES
 
 from .calibration import calibrate
-from .contenders import ANSWERS_AS, CONTENDERS
+from .contenders import CONTENDERS
 from .plan import ModesPlan, conditions, usual_settings
 from .training import RankTraining
 
 _WARM_UP_SECONDS = 1.0  # kernels are loaded in the first steps of a process
 _BATCHES = 16
-"""How many batches of the slowest rank show what answers and exchanges take, of which some take ten times as
-long as others, and how much batches scatter.
+"""How many of the slowest rank, of nominal size, show how much batches scatter, and what exchanges take, of
+which some take ten times as long as others.
 """
 _LEAST_SECONDS = 2.0
-"""That they take at least: answers may take ten times as long as a batch of a small model."""
-_EXCHANGED = "synchronous"
-"""The mode in which the slowest rank waits for nothing but the exchange."""
+"""That they take at least: exchanges may take ten times as long as a batch of a small model."""
 _HARDLY = 1e-9
 """A learning rate with which nothing diverges, as nothing is learned."""
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt()
 _MOST = 2**31 - 1
 
 
-def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, slowest_seconds: float) -> Row:
-    """Step together; return what a step takes, beside computing, the rank that waits least, and how much
-    batches scatter.
-
-    slowest_seconds: of a batch of the slowest rank.
-    """
-    brief = replace(plan, budget_seconds=_budget(slowest_seconds), judge_seconds=math.inf)
-    training = RankTraining(brief, ranks, task, _EXCHANGED, seed=0, together=1)
+def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, seconds: float) -> Row:
+    """Step as a contender does, without learning; return `RankTraining.exchanges`."""
+    brief = replace(plan, budget_seconds=seconds, judge_seconds=math.inf)
+    training = RankTraining(brief, ranks, task, name, seed=0, together=1)
     training.run(_HARDLY, 0.0)
-    found = training.answers()
-    return {"exchange_seconds": min(found["seconds"]), "batch_scatter": found["batch_scatter"]}
-
-
-def answers(plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, slowest_seconds: float) -> Row:
-    """Push to a parameter server in a contender's mode; return what a push and its answer take without what
-    the mode had a rank wait for others, and batches in between, by rank.
-
-    slowest_seconds: of a batch of the slowest rank.
-    """
-    brief = replace(plan, budget_seconds=_budget(slowest_seconds), judge_seconds=math.inf)
-    training = RankTraining(brief, ranks, task, name, seed=0)
-    training.run(_HARDLY, 0.0)
-    return training.answers()
-
-
-def _budget(slowest_seconds: float) -> float:
-    return max(_BATCHES * slowest_seconds, _LEAST_SECONDS)
+    return training.exchanges()
 
 
 def _keep_freed_memory() -> None:
@@ -74,17 +51,15 @@ def _keep_freed_memory() -> None:
 
 
 def _calibrate(plan: ModesPlan, ranks: Ranks, task: DealtTask) -> None:
-    """Measure what ranks compute for and, as far as it is trained with, what an exchange takes and what the
-    answers of a parameter server do; keep it as a row.
+    """Measure what ranks compute for, and what an exchange takes in each mode that is trained with and can be
+    simulated; keep it as a row.
     """
     measured = calibrate(task, plan.batch, ranks)
-    slowest = max(measured["computing_seconds"])
-    modes = {CONTENDERS[name].mode for name, *_ in plan.trainings}
-    if modes & {"synchronous", "balanced"}:
-        measured |= exchange(plan, ranks, task, slowest)
-    measured["answers"] = {
-        name: answers(plan, ranks, task, name, slowest)
-        for name in dict.fromkeys(ANSWERS_AS[mode] for mode in sorted(modes & SERVED.keys()))
+    seconds = max(_BATCHES * max(measured["computing_seconds"]), _LEAST_SECONDS)
+    measured["exchanges"] = {
+        name: exchange(plan, ranks, task, name, seconds)
+        for name in dict.fromkeys(name for name, *_ in plan.trainings)
+        if CONTENDERS[name].mode in MODES
     }
     if ranks.rank == 0:
         plan.append(conditions(plan, ranks.size) | measured)

@@ -15,13 +15,20 @@ _SPELL = 15.0
 _SPELLS = 10_000
 _SPEEDS = (1, 1, 2, 4)  # of GPUs
 _SPARSE_ENTRY = 1.5  # an index and a value against a value
+_SCATTER = 0.05
 
 Factor = Callable[[int, int, float, np.random.Generator], float]
 """Slowness by rank, number of workers, time, and randomness of this rank's iteration."""
+Noise = Callable[[int, np.random.Generator], float]
+"""What a batch takes against usual ones, by rank and randomness of this rank's iteration."""
 
 
 def _nothing(rank: int) -> float:  # noqa: ARG001
     return 0.0
+
+
+def _scattering(rank: int, random: np.random.Generator) -> float:  # noqa: ARG001
+    return float(np.exp(_SCATTER * random.standard_normal()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class Scenario:
     factor: slowness of computing. slow_link: time that a dense message to or from the last rank takes.
     server_link: time that a dense message occupies the server's link, in one direction. answer: by rank, time
     that a push and its answer take beyond that, half of it each way: to encode, apply and take over.
-    scatter: of the logarithm of every batch's duration.
+    noise: of every batch's duration.
     """
 
     says: str
@@ -39,7 +46,7 @@ class Scenario:
     slow_link: float = 0.0
     server_link: float = 0.0
     answer: Callable[[int], float] = _nothing
-    scatter: float = 0.05
+    noise: Noise = _scattering
 
 
 def _even(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
@@ -81,15 +88,18 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
 )
 
 
-def as_measured(batches: Sequence[float], answers: Sequence[float], scatter: float) -> Scenario:
-    """Return a cluster of workers that need, by rank, so long for a batch, which scatters so much, and for a
-    push and its answer.
+def as_measured(
+    batches: Sequence[float], answers: Sequence[float], ratios: Sequence[Sequence[float]]
+) -> Scenario:
+    """Return a cluster of workers that need, by rank, so long for a batch, and for a push and its answer.
+
+    ratios: by rank, what single batches took against its usual one; each is as likely for every batch.
     """
     return Scenario(
         "workers as they were measured",
         lambda rank, workers, time, random: batches[rank],  # noqa: ARG005 - as all factors
         answer=lambda rank: answers[rank],
-        scatter=scatter,
+        noise=lambda rank, random: ratios[rank][int(random.integers(len(ratios[rank])))],
     )
 
 
@@ -110,7 +120,7 @@ class Delays:
     def computing(self, rank: int, time: float, share: float) -> float:
         """Return the seconds of a batch that begins now."""
         random = self._random[rank]
-        noise = float(np.exp(self._scenario.scatter * random.standard_normal()))
+        noise = self._scenario.noise(rank, random)
         return share * noise * self._scenario.factor(rank, self._workers, time + self._shift, random)
 
     def push_arrival(self, rank: int, time: float) -> float:
