@@ -97,8 +97,8 @@ class RankTraining:
         else:
             every = self._ranks.gather(self._stepping[1:] or self._stepping)
             seconds = [statistics.mean(map(min, zip(*every, strict=True)))] * self._ranks.size
-        taken = zip(self._computing, self._sizes, strict=True)
-        nominal = [seconds / size * self._plan.batch for seconds, size in taken]
+        dealt = zip(self._computing, self._sizes, strict=True)
+        nominal = [took / samples * self._plan.batch for took, samples in dealt]
         batches = self._ranks.gather(nominal[1:] or nominal)
         means = list(map(statistics.mean, batches))
         return {
