@@ -135,7 +135,9 @@ def test_an_answer_takes_its_time_half_of_it_each_way():
 
 
 def test_workers_that_were_measured_have_answers_of_their_own():
-    delays = Delays(as_measured([1.0, 4.0], [0.2, 0.8], [[1.0], [1.0]]), 2, seed=0, density=1.0)
+    delays = Delays(
+        as_measured([1.0, 4.0], [0.2, 0.8], [[1.0], [1.0]], together=False), 2, seed=0, density=1.0
+    )
     assert [delays.push_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
     assert [delays.reply_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
     assert [delays.answer_arrival(rank, 1.0) for rank in (0, 1)] == pytest.approx([1.1, 1.4])
@@ -144,11 +146,22 @@ def test_workers_that_were_measured_have_answers_of_their_own():
 
 def test_batches_of_workers_that_were_measured_take_what_one_of_those_did():
     ratios = [[0.9, 1.1], [0.5, 1.0, 1.5]]
-    delays = Delays(as_measured([1.0, 4.0], [0.0, 0.0], ratios), 2, seed=0, density=1.0)
+    delays = Delays(as_measured([1.0, 4.0], [0.0, 0.0], ratios, together=False), 2, seed=0, density=1.0)
     for rank, slowness in enumerate((1.0, 4.0)):
         drawn = Counter(delays.computing(rank, 1.0, 1.0) / slowness for _ in range(300))
         assert sorted(drawn) == ratios[rank]
         assert min(drawn.values()) > 300 / len(ratios[rank]) / 2
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_batches_that_were_measured_in_one_step_are_drawn_together(together):
+    """Whoever is late with one of them is in all draws of that step, in whatever order ranks come."""
+    ratios = [[0.9, 1.0, 1.1, 1.2], [1.9, 2.0, 2.1, 2.2]]
+    delays = Delays(as_measured([1.0, 1.0], [0.0, 0.0], ratios, together=together), 2, seed=3, density=1.0)
+    first = [delays.computing(0, 1.0, 1.0) for _ in range(50)]
+    second = [delays.computing(1, 1.0, 1.0) for _ in range(50)]
+    assert len(set(first)) == 4
+    assert all(b - a == pytest.approx(1.0) for a, b in zip(first, second, strict=True)) == together
 
 
 def test_who_waits_for_answers_alone_waits_for_as_long_as_they_take():

@@ -10,7 +10,6 @@ from gradsieve_hvd.experiments.parallel.training import waiting_share
 FAST, SLOW = 2.0, 8.0
 ALIKE = [FAST] * 7 + [SLOW]
 NOISE = 0.02  # from iterations that scatter by a twentieth
-SCATTERED = NormalDist().samples(500, seed=0)
 MODES = ["synchronous", "balanced", "asp", "ssp", "dssp", "dasp", "dasp-equal"]
 
 
@@ -20,12 +19,13 @@ def calibration(batches=ALIKE, exchange=0.0, scatter=0.05, *, modes=MODES):
 
 
 def found(batches, exchange=0.0, scatter=0.05):
-    ratios = [1 + scatter * each for each in SCATTERED]
-    return {"batch_seconds": batches, "seconds": [exchange] * 8, "batch_ratios": [ratios] * 8}
+    """Each rank's batches are in an order of its own."""
+    ratios = [[1 + scatter * each for each in NormalDist().samples(500, seed=rank)] for rank in range(8)]
+    return {"batch_seconds": batches, "seconds": [exchange] * 8, "batch_ratios": ratios}
 
 
-def waiting(mode, *calibrations, seconds=400.0):
-    row = {"mode": mode, "ranks": 8, "batch": 192, "budget_seconds": seconds}
+def waiting(mode, *calibrations, seconds=400.0, slow=("7:4x",)):
+    row = {"mode": mode, "ranks": 8, "slow": list(slow), "batch": 192, "budget_seconds": seconds}
     return expected_waiting(row, calibrations or [calibration()])
 
 
@@ -59,11 +59,25 @@ def test_the_more_batches_scatter_the_longer_ranks_wait_for_the_slowest_of_a_ste
 
 
 def test_ranks_in_step_wait_for_batches_that_are_rare_but_long():
-    """One of a hundred takes three times as long: of eight ranks' steps one of twelve does."""
+    """One of a hundred takes three times as long, each rank's in another step: eight steps do."""
     rare = calibration([FAST] * 8)
-    rare["exchanges"]["synchronous"]["batch_ratios"] = [[1.0] * 99 + [3.0]] * 8
-    mean, step = 1.02, 1 + 2 * (1 - 0.99**8)
-    assert waiting("synchronous", rare) == pytest.approx(1 - mean / step, abs=NOISE)
+    for rank, ratios in enumerate(rare["exchanges"]["synchronous"]["batch_ratios"]):
+        ratios[:] = [3.0 if number == rank else 1.0 for number in range(100)]
+    assert waiting("synchronous", rare) == pytest.approx(1 - 1.02 / 1.16, abs=NOISE)
+
+
+def test_what_holds_up_all_ranks_of_a_step_has_nobody_wait():
+    held_up = calibration([FAST] * 8)
+    for ratios in held_up["exchanges"]["synchronous"]["batch_ratios"]:
+        ratios[:] = [3.0 if number == 7 else 1.0 for number in range(10)]
+    assert waiting("synchronous", held_up) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("slow", ["wander:4x", "transient:3x"])
+def test_of_ranks_that_are_slow_in_turns_nothing_is_expected(slow):
+    """A calibration may be as short as a turn."""
+    assert waiting("synchronous", slow=[slow]) is None
+    assert waiting("synchronous", slow=["0:2x", "7:4x"]) == waiting("synchronous")
 
 
 def test_batches_of_all_calibrations_are_as_likely():

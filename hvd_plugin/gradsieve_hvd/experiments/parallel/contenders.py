@@ -28,3 +28,6 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
     }
 )
 """By name."""
+
+SIMULATED_AS: Mapping[str, str] = MappingProxyType({"dasp": "dasp-shares", "dasp-equal": "dasp"})
+"""What `gradsieve simulate modes` calls contenders that have another name there."""

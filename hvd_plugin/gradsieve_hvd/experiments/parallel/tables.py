@@ -12,7 +12,7 @@ from gradsieve_hvd.experiments.peers.contenders import ALONE
 from gradsieve_hvd.experiments.peers.plan import Row
 from gradsieve_hvd.optimizer.served import SERVED
 
-from .contenders import CONTENDERS
+from .contenders import CONTENDERS, SIMULATED_AS
 from .expected import expected_waiting
 
 _MILLI, _MEGA = 1e3, 1e6
@@ -106,7 +106,8 @@ def calibrations(rows: Sequence[Row]) -> Iterator[str]:
             )
     for name, seconds in answers.items():
         share = statistics.median(seconds) / statistics.median(batches[name])
-        yield f"To simulate {name} with such answers: gradsieve simulate modes --answer {share:.2f}"
+        simulated = f"--mode {SIMULATED_AS.get(name, name)} --answer {share:.2f}"
+        yield f"To simulate {name} with such answers: gradsieve simulate modes {simulated}"
 
 
 def _usual(ratios: Sequence[Sequence[float]]) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -23,21 +22,19 @@ from gradsieve_hvd.optimizer.served import SERVED
 
 from .contenders import CONTENDERS, LOCAL_STEPS
 from .plan import ModesPlan, conditions
+from .steps import Steps, exchanges
 from .target import seconds_to_target
 
-_DIGITS = 3  # of a ratio
+_TOGETHER = 10
+"""Steps from one agreement on whether time is up to the next, where ranks step together; of mode "local" a
+round's.
+"""
 
 
 class RankTraining:
-    """One contender's training on this rank.
+    """One contender's training on this rank."""
 
-    together: steps from one agreement on whether time is up to the next, where ranks step together; of mode
-    "local" a round's.
-    """
-
-    def __init__(
-        self, plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, seed: int, together: int = 10
-    ) -> None:
+    def __init__(self, plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, seed: int) -> None:
         self._plan, self._ranks, self._task, self._name, self._seed = plan, ranks, task, name, seed
         self._contender = CONTENDERS[name]
         self._mode = self._contender.mode
@@ -48,7 +45,7 @@ class RankTraining:
         self._held: list[float] = []  # of stepping, what the mode had this rank wait for others
         self._overtime = 0.0
         self._copies: list[tuple[float, list[Tensor]]] = [(0.0, _copy(self._model))]
-        self._together = LOCAL_STEPS if self._mode == "local" else together
+        self._together = LOCAL_STEPS if self._mode == "local" else _TOGETHER
 
     def run(self, rate: float, momentum: float) -> Row:
         """Train until time is up or gradients are not finite, and return the row, the same on all ranks."""
@@ -85,30 +82,9 @@ class RankTraining:
         }
 
     def exchanges(self) -> Row:
-        """What steps but the first took: means, by rank.
-
-        seconds: beside computing and waiting for others; of ranks that step together what the last to come
-        waited, the same for all. batch_seconds: of a nominal batch, by what a sample takes in those that the
-        mode dealt. batch_ratios: what each took against that.
-        """
-        if self._mode in SERVED:
-            beside = list(map(operator.sub, self._stepping, self._held))
-            seconds = self._ranks.gather(statistics.mean(beside[1:] or beside))
-        else:
-            every = self._ranks.gather(self._stepping[1:] or self._stepping)
-            seconds = [statistics.mean(map(min, zip(*every, strict=True)))] * self._ranks.size
-        dealt = zip(self._computing, self._sizes, strict=True)
-        nominal = [took / samples * self._plan.batch for took, samples in dealt]
-        batches = self._ranks.gather(nominal[1:] or nominal)
-        means = list(map(statistics.mean, batches))
-        return {
-            "seconds": seconds,
-            "batch_seconds": means,
-            "batch_ratios": [
-                [round(each / mean, _DIGITS) for each in of_rank]
-                for of_rank, mean in zip(batches, means, strict=True)
-            ],
-        }
+        """What steps took beside computing and waiting for others, and batches; see `exchanges`."""
+        ranks = self._ranks.gather(Steps(self._sizes, self._computing, self._stepping, self._held))
+        return exchanges(ranks, self._plan.batch, together=self._mode not in SERVED)
 
     def _train(self, optimizer: Any) -> None:
         losses = self._losses(optimizer)

@@ -31,12 +31,14 @@ _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt()
 _MOST = 2**31 - 1
 
 
-def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, seconds: float) -> Row:
-    """Step as a contender does, without learning; return `RankTraining.exchanges`."""
+def exchange(plan: ModesPlan, ranks: Ranks, task: DealtTask, name: str, seconds: float) -> Row | None:
+    """Step as a contender does, without learning; return `RankTraining.exchanges`, or None if gradients were
+    not finite.
+    """
     brief = replace(plan, budget_seconds=seconds, judge_seconds=math.inf)
-    training = RankTraining(brief, ranks, task, name, seed=0, together=1)
-    training.run(_HARDLY, 0.0)
-    return training.exchanges()
+    training = RankTraining(brief, ranks, task, name, seed=0)
+    diverged = training.run(_HARDLY, 0.0)["diverged"]
+    return None if diverged else training.exchanges()
 
 
 def _keep_freed_memory() -> None:
@@ -56,11 +58,12 @@ def _calibrate(plan: ModesPlan, ranks: Ranks, task: DealtTask) -> None:
     """
     measured = calibrate(task, plan.batch, ranks)
     seconds = max(_BATCHES * max(measured["computing_seconds"]), _LEAST_SECONDS)
-    measured["exchanges"] = {
+    found = {
         name: exchange(plan, ranks, task, name, seconds)
         for name in dict.fromkeys(name for name, *_ in plan.trainings)
         if CONTENDERS[name].mode in MODES
     }
+    measured["exchanges"] = {name: each for name, each in found.items() if each is not None}
     if ranks.rank == 0:
         plan.append(conditions(plan, ranks.size) | measured)
 

@@ -38,7 +38,7 @@ class Scenario:
     factor: slowness of computing. slow_link: time that a dense message to or from the last rank takes.
     server_link: time that a dense message occupies the server's link, in one direction. answer: by rank, time
     that a push and its answer take beyond that, half of it each way: to encode, apply and take over.
-    noise: of every batch's duration.
+    noise: of every batch's duration. together: whether workers' batches of the same number draw alike.
     """
 
     says: str
@@ -47,6 +47,7 @@ class Scenario:
     server_link: float = 0.0
     answer: Callable[[int], float] = _nothing
     noise: Noise = _scattering
+    together: bool = False
 
 
 def _even(rank: int, workers: int, time: float, random: np.random.Generator) -> float:  # noqa: ARG001
@@ -89,17 +90,19 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
 
 
 def as_measured(
-    batches: Sequence[float], answers: Sequence[float], ratios: Sequence[Sequence[float]]
+    batches: Sequence[float], answers: Sequence[float], ratios: Sequence[Sequence[float]], *, together: bool
 ) -> Scenario:
     """Return a cluster of workers that need, by rank, so long for a batch, and for a push and its answer.
 
     ratios: by rank, what single batches took against its usual one; each is as likely for every batch.
+    together: workers' batches of the same number take what they did in one step of all.
     """
     return Scenario(
         "workers as they were measured",
         lambda rank, workers, time, random: batches[rank],  # noqa: ARG005 - as all factors
         answer=lambda rank: answers[rank],
         noise=lambda rank, random: ratios[rank][int(random.integers(len(ratios[rank])))],
+        together=together,
     )
 
 
@@ -113,7 +116,8 @@ class Delays:
     def __init__(self, scenario: Scenario, workers: int, seed: int, density: float) -> None:
         self._scenario, self._workers = scenario, workers
         self._push_size = min(_SPARSE_ENTRY * density, 1.0)
-        self._random = [np.random.default_rng((seed, rank, 1)) for rank in range(workers)]
+        drawing = [0 if scenario.together else rank for rank in range(workers)]
+        self._random = [np.random.default_rng((seed, each, 1)) for each in drawing]
         self._shift = float(np.random.default_rng((seed, 2)).uniform(0, _SPELL * _SPELLS))
         self._inbound = self._outbound = 0.0
 
